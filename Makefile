@@ -11,10 +11,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# With several processes, tests of one group stay together (tests/conftest.py). Tests with servers wait more than they
-# work.
+# With several processes, tests of one group stay together (tests/conftest.py). Tests with servers mostly wait: on two
+# cores, three of them at a time keep one core busy.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 WORKERS := $(CORES)
+WITH_SERVERS := $(shell expr 2 \* $(CORES) + 1)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist loadgroup
 
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
@@ -69,24 +70,25 @@ TESTS := tests/core tests/net tests/simulation tests/test_node.py tests/test_com
 test-compiled: compiled
 	cd $(VENV)/compiled && PUSHUP_FORM=compiled $(CURDIR)/$(PYTEST) -m "$(COMPILED_TESTS)" $(TESTS)
 
-# Of core and broadcast; the threshold is in pyproject.toml.
+# Of core and broadcast, by their tests; the threshold is in pyproject.toml.
+COVERING := tests/core tests/broadcast tests/simulation tests/workers tests/test_formats.py tests/test_node.py
 coverage: $(VENV)/test.stamp
-	$(PYTEST) -m "not processes and not thorough" --cov --cov-report term
+	$(PYTEST) -m "not processes and not thorough" --cov --cov-report term $(COVERING)
 
-test: WORKERS = $$(($(CORES) + 1))
+test: WORKERS = $(WITH_SERVERS)
 test: lint
 	$(call need,$(TEST_PROGRAMS),$(TEST_PACKAGES))
 	$(PYTEST) -m "not long and not containers and not thorough"
 	@$(MAKE) --no-print-directory test-compiled
 
-# In three parts, for coverage is measured without processes. All are run before it fails. Only the compiled part has the
+# In parts, for measuring coverage makes tests twice as slow. All are run before it fails. Only the compiled part has the
 # tests marked `thorough`. A test with processes that fails is run once more, alone (.ci/again.py).
-test-all: WORKERS = $$(($(CORES) + 1))
 test-all: lint
 	$(call need,$(TEST_PROGRAMS) $(BROWSER_PROGRAMS),$(TEST_PACKAGES) $(BROWSER_PACKAGES))
 	@$(MAKE) --no-print-directory coverage || failed="make coverage"; \
+	$(PYTEST) -m "not processes and not thorough" $(COVERING:%=--ignore %) || failed="$$failed, pytest -m \"not processes\""; \
 	$(MAKE) --no-print-directory test-compiled TESTS=tests COMPILED_TESTS="not processes and not interpreted" || failed="$$failed, make test-compiled"; \
-	$(BIN)/python .ci/again.py $(PYTEST) -m processes || failed="$$failed, pytest -m processes"; \
+	$(BIN)/python .ci/again.py $(PYTEST) -n $(WITH_SERVERS) -m processes || failed="$$failed, pytest -m processes"; \
 	[ -z "$$failed" ] || { echo "failed, see above: $${failed#, }"; exit 1; }
 
 cluster: $(VENV)/cluster.stamp

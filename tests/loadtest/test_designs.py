@@ -22,6 +22,8 @@ from loadtest.roussev.crowd import Crowd
 from loadtest.roussev.designs import ANY_NUMBER, DESIGNS, ONE_THREAD, PRE_THREADED, TABLE_1, TABLE_2, Load, Scale
 from tests.loadtest.readable import assert_readable
 
+pytestmark = pytest.mark.xdist_group("designs")
+
 DELAY = 1.0
 CLIENTS = 6
 

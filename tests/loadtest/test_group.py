@@ -21,6 +21,8 @@ from loadtest.mishra.team import DRIVERS, Load, can_prioritize
 from loadtest.mishra.thread_based import Timer
 from tests.loadtest.readable import assert_readable
 
+pytestmark = pytest.mark.xdist_group("group")
+
 SETTINGS = Settings(decision=2.0, election=0.5, late=5.0, termination=10.0, precision=0.2)
 """Patient, for the machine may be busy: here nobody is to be suspected."""
 

@@ -16,6 +16,8 @@ from loadtest.beyond.headline.processor_time import faults, works
 from loadtest.beyond.headline.servers import MinimalRequests, Target
 from loadtest.everything import PLAN
 
+pytestmark = pytest.mark.xdist_group("headline")
+
 TINY = experiment.Sizes(
     few=40, many=60, polls=300, rate=200.0, others=(0, 150), warm=0.05, seconds=0.15, rounds=1, memory_rounds=1
 )

@@ -14,6 +14,8 @@ from loadtest.beyond.stalls_client import watch
 from loadtest.beyond.stalls_probe import LongestTurn, TimedPoller, Turn
 from loadtest.load.servers import running
 
+pytestmark = pytest.mark.xdist_group("stalls")
+
 TINY = Sizes(
     channels=50, messages=150, more_messages=300, publications=3, batch=5, closing=3, closing_messages=10
 )  # fmt: skip

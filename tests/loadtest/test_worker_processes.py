@@ -11,6 +11,8 @@ import pytest
 from loadtest.beyond.workers import cost, kills, many, replaced
 from loadtest.reports.results import Table
 
+pytestmark = pytest.mark.xdist_group("worker-processes")
+
 
 def rows_of(table: Table) -> list[dict[str, Any]]:
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
