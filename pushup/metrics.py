@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 
 from pushup.core.answer import Answer
 from pushup.core.channel import DropReason, GapReason
-from pushup.core.refusals import Refusal
+from pushup.core.errors import Refusal
 
 DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the answer delay histogram. A longer delay means that the message was read from the cache."""

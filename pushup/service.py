@@ -285,5 +285,5 @@ def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Br
     page.add("channels", "Open channels", lambda: len(node.state.channels))
     page.add("awaited_channels", "Channels that do not exist and that polls wait for", lambda: polls.awaited_count)
     page.add("cached_messages", "Cached messages", lambda: node.state.message_count)
-    page.add("cached_bytes", "Bytes that count against retention_bytes", lambda: node.state.message_bytes)
+    page.add("cached_bytes", "Bytes that count against retention_bytes", lambda: node.state.cache.bytes)
     page.add("waiting_bytes", "Bytes that count against waiting_limit_bytes", lambda: broadcast.waiting_bytes)

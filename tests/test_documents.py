@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pushup.broadcast.redis.redis_errors import ErrorCode
 from pushup.core.channel import DropReason, GapReason
+from pushup.core.errors import Refusal
 from pushup.core.limits import ChannelPolicy
-from pushup.core.refusals import Refusal
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.problems import PROBLEM_TYPES
 from pushup.settings.settings import Settings

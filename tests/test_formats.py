@@ -18,9 +18,9 @@ import pushup
 from pushup.broadcast.formats import NotUnderstood, check_known
 from pushup.broadcast.members import Member
 from pushup.broadcast.redis.records import NodeReport
-from pushup.core.idempotency_keys import Remembered
+from pushup.core.bounded_table import Remembered
 from pushup.core.rows import ChannelRow, MessageRow
-from pushup.core.tables import Tables
+from pushup.core.snapshot import Tables
 
 PACKAGE = Path(pushup.__file__).parent
 
@@ -122,7 +122,7 @@ def test_all_decoders_are_found() -> None:
     texts = [path.read_text() for path in PACKAGE.rglob("*.py")]
     made = sum(text.count("json.Decoder(") for text in texts)
     # That of `BodyDecoder` is made once for each body of a request, that of `Tables` once for each table.
-    several = [name for name in DECODERS if name.startswith(("pushup.net.api.", "pushup.core.tables."))]
+    several = [name for name in DECODERS if name.startswith(("pushup.net.api.", "pushup.core.snapshot."))]
     assert made == len(DECODERS) - len(several) + 2, sorted(DECODERS)
     assert {ChannelRow, MessageRow, Remembered}.issubset(STRUCTS)
     assert not any(f"msgspec.{way}.decode(" in text for text in texts for way in ("json", "msgpack"))

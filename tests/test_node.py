@@ -13,12 +13,11 @@ from pushup.broadcast import OnEnd, OnOutcome
 from pushup.core.answer import Answer, Gap
 from pushup.core.commands import ChannelState, Close, Command, Create, Draft, Expire, Outcome, Publish, Published
 from pushup.core.cursor import Cursor
-from pushup.core.errors import Overloaded, UnknownChannel
+from pushup.core.errors import Overloaded, Refusal, UnknownChannel
 from pushup.core.held_polls import SLICE
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
-from pushup.core.refusals import Refusal
-from pushup.core.restoration import restore
+from pushup.core.state_transfer import restore
 from pushup.core.subscription import Subscription
 from pushup.node.drain import BALANCERS_LIMIT, RECENT_SECONDS, REFUSALS, Balancers
 from pushup.node.expiry import EXPIRY_SECONDS, LONGEST_SLEEP_SECONDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pushup.backends.tickets import Tickets
-from pushup.broadcast.epochs import order_of
+from pushup.core.cursor import order_of
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.host.build_form import form
 from pushup.net.api.api_limits import PublicationLimits

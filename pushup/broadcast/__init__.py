@@ -9,7 +9,6 @@ that appended the command.
 | `memory` | the broadcast of one process; messages are lost when it ends |
 | `journal` | the broadcast of one machine, which survives restarts |
 | `journal_file`, `journal_start` | its file; how it starts |
-| `epochs` | the names of epochs, which are ordered |
 | `redis` | the broadcast of many machines: a log in Redis that each node follows |
 | `hub` | the broadcast of many processes on one machine, which follow one of the first two |
 | `formats` | the number of the format of all that is stored, and what was written by a newer PushUp |

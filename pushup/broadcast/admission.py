@@ -9,8 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from pushup.core.commands import Command, Publish
-from pushup.core.errors import PushUpError
-from pushup.core.refusals import Refusal
+from pushup.core.errors import PushUpError, Refusal
 
 COMMAND_BYTES = 3 * 1024
 """Memory per waiting command besides its data, including its publisher's connection: 2 to 3 KiB."""

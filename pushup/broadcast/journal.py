@@ -25,8 +25,7 @@ from pushup.broadcast.outage_log import Outage
 from pushup.broadcast.progress_mark import Helpers, Mark, ProgressMark
 from pushup.broadcast.work_budget import ENTRY_UNITS, units_of
 from pushup.core.commands import Command, Continue, Entry, Outcome
-from pushup.core.errors import PushUpError
-from pushup.core.refusals import Refusal
+from pushup.core.errors import PushUpError, Refusal
 from pushup.core.state import ReplicatedState
 
 GROUP_LIMIT = 256

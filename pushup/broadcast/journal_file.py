@@ -8,7 +8,7 @@ is retained and not on what was ever published.
 | table | a row is |
 |---|---|
 | `entries` | a group of entries (JSON), by the sequence of the first |
-| `rows` | a row of the checkpoint (JSON), by its key (`pushup.core.tables`) |
+| `rows` | a row of the checkpoint (JSON), by its key (`pushup.core.snapshot`) |
 | `state` | `checkpoint`: the checkpoint's head; `cluster` |
 
 An append is one self-committing statement, whatever the size of the group: sqlite3 releases Python's global lock for
@@ -27,8 +27,7 @@ import msgspec
 
 from pushup.broadcast.formats import FORMAT, IN_A_JOURNAL, check_known, other_format
 from pushup.core.commands import Entry
-from pushup.core.snapshot import Changes, Head, Snapshot
-from pushup.core.tables import Tables, encode
+from pushup.core.snapshot import Changes, Head, Snapshot, Tables, encode
 
 APPLICATION_ID = 0x50557368
 """Identifies PushUp's files: `PUsh`."""

@@ -22,20 +22,17 @@ from pathlib import Path
 from msgspec.structs import replace
 from twisted.logger import Logger
 
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.formats import IN_A_JOURNAL, NotUnderstood
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.progress_mark import Mark, lacks, mark_path
 from pushup.core.commands import Command, Configure, Continue, Entry
-from pushup.core.cursor import Cursor
+from pushup.core.cursor import Cursor, order_of
 from pushup.core.errors import OutOfOrder, VersionTooNew
-from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
-from pushup.core.restoration import restore
-from pushup.core.snapshot import Changes, Snapshot, empty_head
+from pushup.core.snapshot import Changes, Snapshot, Tables, empty_head
 from pushup.core.state import ReplicatedState
-from pushup.core.tables import Tables
+from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch
 
 BEHIND_SECONDS = 1.0
 """A clock that is behind the journal by at least this is logged at the start."""

@@ -24,10 +24,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.formats import check_known
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import PastEpochs
+from pushup.core.cursor import Cursor, PastEpochs, order_of
 from pushup.deadline_timer import Timer
 
 MARK_SECONDS = 1.0

@@ -7,8 +7,8 @@ from twisted.internet.task import deferLater
 
 from pushup.core.commands import Command, Entry, Expire, Publish
 from pushup.core.rows import BUCKET
+from pushup.core.snapshot import Tables
 from pushup.core.state import EXPIRE_AT_MOST
-from pushup.core.tables import Tables
 
 TURN_UNITS = 1500
 """Work of one turn, in units of about 3 us: some 5 ms, unless one entry is more. A unit is a message put on a channel,

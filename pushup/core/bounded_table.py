@@ -1,7 +1,8 @@
-"""A table that keeps the last rows for some time: the form of every part of the state but channels and messages.
+"""Tables that keep the last rows for some time: the form of every part of the state but channels and messages.
 
-A new one is a subclass in a module of its own, and its name in `pushup.core.tables`. Snapshots, checkpoints, journals
-and the transfer to another process then contain it, it expires with everything else, and a new epoch keeps it.
+The one there is contains the idempotency keys. A new one is a subclass here or in a module of its own, and its name in
+`pushup.core.snapshot`. Snapshots, checkpoints, journals and the transfer to another process then contain it, it expires
+with everything else, and a new epoch keeps it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from pushup.core.change_log import Name, TableChanges
+from pushup.core.commands import Published
 from pushup.core.machine_rules import Rules
 from pushup.core.rows import Row
 
@@ -92,3 +96,42 @@ class BoundedTable(Generic[R]):
         while self._rows:
             self._rows.popitem()
             yield
+
+
+class Remembered(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A publication with a key: the fields of its `Published`, and the `fingerprint` of what was published."""
+
+    key: str
+    epoch: str
+    sequence: int
+    count: int
+    time: float
+    fingerprint: str
+
+    @classmethod
+    def of(cls, key: str, outcome: Published, fingerprint: str) -> Remembered:
+        return cls(key, outcome.epoch, outcome.sequence, outcome.count, outcome.time, fingerprint)
+
+    @property
+    def outcome(self) -> Published:
+        return Published(self.epoch, self.sequence, self.count, self.time)
+
+    @property
+    def row_name(self) -> str:
+        return self.key
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """By sequence. Several have the same if an epoch began with the keys of two states."""
+        return self.sequence, self.key
+
+
+class Keys(BoundedTable[Remembered]):
+    """The last publications with a key."""
+
+    name = "keys"
+    row_type = Remembered
+
+    @property
+    def limit(self) -> int:
+        return self._rules.limits.keys_limit

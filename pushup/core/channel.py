@@ -1,4 +1,7 @@
-"""A channel: a message stream (PushUp §3.2), with its cached messages in a time-keyed tree."""
+"""A channel: a message stream (PushUp §3.2), with its cached messages in a time-keyed tree.
+
+`Touched` says what an entry has done to channels, for those who hold polls on them.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from typing import Literal
 from msgspec import Struct
 from sortedcontainers import SortedKeyList
 
+from pushup.core.machine_rules import Retention
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
 from pushup.core.poll import Selection
-from pushup.core.retention import Retention
 
 DropReason = Literal["expired", "evicted", "closed"]
 """Why a message is dropped: `pushup_messages_dropped_total` counts by these, and the gap says the same."""
@@ -170,3 +173,26 @@ class Channel(Struct, eq=False, gc=False):
             assert self.dropped_sequence < sequences[0]
             assert sequences[-1] <= self.latest_sequence
             assert all(self.name in m.channels for m in self.messages)
+
+
+class Touched:
+    """What an entry did that concerns polls: channels with something new, and channels that came or went."""
+
+    __slots__ = ("continued_after", "forgotten", "opened", "woken")
+
+    def __init__(self) -> None:
+        self.woken: list[Channel] = []
+        """Published to, or closed."""
+        self.opened: list[Channel] = []
+        self.forgotten: list[Channel] = []
+        """As they were when they were forgotten."""
+        self.continued_after: int | None = None
+        """If the order has a new epoch name: the last sequence up to which cursors of the old one are valid."""
+
+    def clear(self) -> None:
+        self.woken.clear()
+        self.continued_after = None
+        if self.opened:
+            self.opened.clear()
+        if self.forgotten:
+            self.forgotten.clear()

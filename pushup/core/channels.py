@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 from pushup.core.change_log import Name, TableChanges
-from pushup.core.channel import Channel
+from pushup.core.channel import Channel, Touched
 from pushup.core.due_channels import DueChannels
 from pushup.core.errors import Overloaded, UnknownChannel
-from pushup.core.machine_rules import Rules
-from pushup.core.retention import Retention
+from pushup.core.machine_rules import Retention, Rules
 from pushup.core.rows import ChannelRow
-from pushup.core.touched import Touched
 
 
 def is_id(name: str) -> bool:

@@ -1,12 +1,17 @@
-"""The cursor: how far a client has followed the order of all entries (docs/internals/architecture.md).
+"""The cursor: how far a client has followed the order of all entries (docs/internals/architecture.md); and epochs.
 
 Wire format: `<epoch>-<sequence>`, e.g. `k3f9-41`. Its size does not depend on the channels, and it is valid on every
 node, since every node applies the same entries. Clients treat it as opaque.
+
+An epoch is a name of the order. Names are ordered, so that a log that was put back to an earlier epoch is recognized. A
+cluster is named by its first epoch, and keeps that name through all later ones. Cursors of the names that one order had
+before are valid up to where the next name began.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import Enum
 
 from msgspec import Struct
@@ -14,6 +19,10 @@ from msgspec import Struct
 from pushup.core.errors import BadRequest
 
 _CURSOR = re.compile(r"([0-9a-z]{1,32})-(0|[1-9][0-9]{0,17})", re.ASCII).fullmatch
+
+REMEMBERED = 64
+"""Former names of an order that are remembered; a cursor of an older one is lost. There is a new one with each restart
+of the log."""
 
 
 class Cursor(Struct, frozen=True):
@@ -62,3 +71,77 @@ def parse_cursor(text: str) -> Cursor | Start:
             return _STARTS[text]
         raise BadRequest("not a cursor: use one from an earlier answer, 'earliest' or 'now'", field="cursor")
     return Cursor(match[1], int(match[2]))
+
+
+# The names of epochs, and those that one order had before.
+
+
+def order_of(epoch: str) -> tuple[int, str]:
+    """A sort key: the later epoch has the larger one."""
+    return len(epoch), epoch
+
+
+def next_epoch(after: str, now: float, random: Callable[[], float], cluster: str) -> str:
+    """A new name that is later than `after`: the time in hexadecimal milliseconds, four digits, and two random ones.
+
+    The four are those of the cluster's name; random if it has none yet (`cluster` is empty), which is this one then.
+    `now`: seconds since the epoch, on the wall clock. Later even if that was set back. `random` returns a number in
+    [0, 1). Names of 0.1 (eight hexadecimal digits) are earlier than all of these.
+    """
+    try:
+        later = int(after[:-6] or "0", 16) + 1
+    except ValueError:
+        later = 0  # no epoch has such a name
+    began = max(int(now * 1000), later)
+    lineage = cluster[-6:-2] or f"{int(65536 * random()):04x}"
+    return f"{began:x}{lineage:0>4}{int(256 * random()):02x}"
+
+
+def is_of_one_cluster(epoch: str, other: str) -> bool:
+    """Whether both may be epochs of one cluster: their names have the same four digits of it."""
+    return epoch[-6:-2] == other[-6:-2]
+
+
+class PastEpoch(Struct, frozen=True, forbid_unknown_fields=True):
+    """A former name of the order, and the last sequence under it."""
+
+    epoch: str
+    sequence: int
+
+
+class PastEpochs:
+    """Former names of one order, oldest first; a value."""
+
+    __slots__ = ("_by_name", "all", "sequence")
+
+    def __init__(self, past: tuple[PastEpoch, ...] = ()) -> None:
+        self.all = past[-REMEMBERED:]
+        self.sequence = past[-1].sequence if past else 0
+        """The last sequence under a former name; 0: none is remembered."""
+        self._by_name = {p.epoch: p.sequence for p in self.all}
+
+    def and_then(self, epoch: str, sequence: int) -> PastEpochs:
+        """These, and one that was good up to this sequence."""
+        return PastEpochs((*self.all, PastEpoch(epoch, sequence)))
+
+    def good_up_to(self, epoch: str) -> int:
+        """Up to which sequence cursors of this former epoch are valid; -1 if it is not remembered."""
+        return self._by_name.get(epoch, -1)
+
+    def at(self, sequence: int, now: str) -> str:
+        """The epoch in which this sequence was published; `now`: the present one. O(1) if that is the one.
+
+        If its name is no longer remembered, that of the oldest one.
+        """
+        if sequence > self.sequence:
+            return now
+        return next(p.epoch for p in self.all if sequence <= p.sequence)
+
+    def translate(self, cursor: Cursor, now: str) -> Cursor:
+        """The cursor under the order's present name, if it is one of this order; else as it is."""
+        if cursor.sequence > self.good_up_to(cursor.epoch):
+            return cursor
+        return Cursor(now, cursor.sequence)
+
+
+NO_PAST = PastEpochs()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Generic, cast
 
 from pushup.core.answer import Answer
-from pushup.core.channel import Channel
+from pushup.core.channel import Channel, Touched
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded
 from pushup.core.limits import HoldLimits
@@ -19,7 +19,6 @@ from pushup.core.poll_migration import PollMigration
 from pushup.core.reading import read
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import EPOCH_ENDED, H, Subscription
-from pushup.core.touched import Touched
 
 SLICE = 256
 """Answers in one turn of the reactor: about 4 ms, so that other connections get their turn in between."""

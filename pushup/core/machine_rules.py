@@ -1,14 +1,53 @@
-"""What entries are carried out by: the limits, and the version of the state machine. Entries change both."""
+"""What entries are carried out by: the limits, what they mean for each class of messages, and the version.
+
+The version is that of the state machine. Entries change the limits and the version.
+"""
 
 from __future__ import annotations
 
-from pushup.core.commands import Command, Upgrade
+import math
+
 from pushup.core.errors import VersionTooNew
-from pushup.core.limits import Limits
-from pushup.core.retention import Retention, retentions
+from pushup.core.limits import ChannelPolicy, Limits
 
 LATEST_VERSION = 1
 """The newest version of the state machine that this release knows (decision 13)."""
+
+EPHEMERAL = "*"
+"""The class of ephemeral messages. No prefix is called this: channels' names do not contain it."""
+
+EPHEMERAL_SECONDS = 5.0
+"""How long an ephemeral message is kept: time for a client to poll again."""
+
+
+class Retention:
+    """What holds for the messages of one class, by the present limits.
+
+    A class is named by the prefix of its policy, `""` that of channels without one. `messages`: for each channel;
+    `bytes`: for the whole class; `channel_ttl`: of channels that a publication opens.
+    """
+
+    def __init__(self, limits: Limits, policy: ChannelPolicy) -> None:
+        self.name = policy.prefix
+        seconds, messages, ttl = policy.retention_seconds, policy.retention_messages, policy.channel_ttl_seconds
+        self.seconds = limits.retention_seconds if seconds is None else seconds
+        self.messages = limits.retention_messages if messages is None else messages
+        self.bytes = math.inf if policy.retention_bytes is None else policy.retention_bytes
+        if ttl is None:
+            ttl = limits.channel_ttl_seconds if seconds is None else max(limits.channel_ttl_seconds, seconds)
+        self.channel_ttl = ttl
+        self.share = policy.share
+        self.is_current = True
+        """Until the limits change."""
+
+
+def retentions(limits: Limits) -> list[Retention]:
+    """Those of all classes. The first whose name a channel's name begins with is that of the channel."""
+    ephemeral = ChannelPolicy(
+        prefix=EPHEMERAL, retention_seconds=EPHEMERAL_SECONDS, retention_bytes=limits.ephemeral_bytes
+    )
+    by_length = sorted(limits.channels, key=_prefix_length, reverse=True)
+    return [Retention(limits, policy) for policy in (ephemeral, *by_length, ChannelPolicy(prefix=""))]
 
 
 class Rules:
@@ -32,9 +71,13 @@ class Rules:
         """That of the channel, or of the class, with this name. O(policies)."""
         return next(retention for retention in self._retentions if name.startswith(retention.name))
 
-    def check(self, command: Command) -> None:
-        """Raises: VersionTooNew if this release cannot carry out the command."""
-        needed = max(self.version, command.version) if type(command) is Upgrade else self.version
+    def require(self, version: int) -> None:
+        """Raises: VersionTooNew if this release does not know this version, or the present one."""
+        needed = max(self.version, version)
         if needed > LATEST_VERSION:
             text = f"the order has version {needed} of the state machine, and this PushUp knows {LATEST_VERSION}"
             raise VersionTooNew(text, needed=needed, version=LATEST_VERSION)
+
+
+def _prefix_length(policy: ChannelPolicy) -> int:
+    return len(policy.prefix)

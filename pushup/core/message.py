@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct
 
-from pushup.core.retention import Shelf
+from pushup.core.shelves import Shelf
 
 # `gc=False`, as for snapshots: with a million of them, looking for cycles, in which they cannot be, takes long.
 

@@ -15,11 +15,10 @@ from typing import get_args
 from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel, DropReason
 from pushup.core.channels import Channels
-from pushup.core.machine_rules import Rules
+from pushup.core.machine_rules import EPHEMERAL, Retention, Rules
 from pushup.core.message import Message
-from pushup.core.retention import EPHEMERAL, Retention, RetentionClass, Shelf
 from pushup.core.rows import MessageRow
-from pushup.core.sequence_map import BySequence
+from pushup.core.shelves import BySequence, RetentionClass, Shelf
 
 EVICT_AT_MOST = 1000
 """Messages that a new one drives out of channels, some 4 ms; usually it is one. What exceeds the limits then is left to

@@ -30,9 +30,8 @@ from itertools import islice
 from typing import Generic
 
 from pushup.core.channel import Channel
-from pushup.core.channel_waiters import ChannelWaiters
 from pushup.core.poll import Poll
-from pushup.core.subscription import EPOCH_ENDED, H, Subscription
+from pushup.core.subscription import EPOCH_ENDED, ChannelWaiters, H, Subscription
 from pushup.core.time_tree import TimeTree
 
 SHARE = 32

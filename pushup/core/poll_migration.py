@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import Generic
 
-from pushup.core.channel_waiters import ChannelWaiters
 from pushup.core.poll_index import PollIndex
 from pushup.core.state import ReplicatedState
-from pushup.core.subscription import H, Subscription
+from pushup.core.subscription import ChannelWaiters, H, Subscription
 
 
 class PollMigration(Generic[H]):

@@ -10,8 +10,7 @@ from msgspec.structs import asdict
 
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.channel import Channel, GapReason
-from pushup.core.cursor import Cursor, Start
-from pushup.core.epoch_history import NO_PAST, PastEpochs
+from pushup.core.cursor import NO_PAST, Cursor, PastEpochs, Start
 from pushup.core.message import Message
 from pushup.core.poll import Selection
 

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct, field
 from pushup.core.change_log import Name
 from pushup.core.channel import Channel, GapReason
 from pushup.core.message import Attributes, Message
-from pushup.core.retention import Shelf
+from pushup.core.shelves import Shelf
 
 BUCKET = 512
 """Rows of a table that share a dict. To enlarge a single dict of 700,000 takes 30 ms."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from pushup.core.bounded_table import BoundedTable
+from pushup.core.bounded_table import BoundedTable, Keys, Remembered
 from pushup.core.change_log import ChangeLog, Name
-from pushup.core.channel import Channel
+from pushup.core.channel import Channel, Touched
 from pushup.core.channels import Channels, is_id, unknown_channel
 from pushup.core.commands import (
     ChannelState,
@@ -32,18 +32,13 @@ from pushup.core.commands import (
     Renew,
     Upgrade,
 )
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import NO_PAST
+from pushup.core.cursor import NO_PAST, Cursor
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
-from pushup.core.idempotency_keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import Rules
 from pushup.core.message import Message
 from pushup.core.message_cache import Cache
-from pushup.core.rows import Row
-from pushup.core.snapshot import Changes, Head, Snapshot
-from pushup.core.tables import BOUNDED, CHANNELS, MESSAGES, Stored, Table, Tables, stored
-from pushup.core.touched import Touched
+from pushup.core.snapshot import BOUNDED, CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Table, Tables, stored
 
 EXPIRE_AT_MOST = 1000
 """The work that one entry does for what is due, some 5 ms: channels to check or close, and messages, each once for each
@@ -90,11 +85,6 @@ class ReplicatedState:
     def message_count(self) -> int:
         return len(self.cache)
 
-    @property
-    def message_bytes(self) -> int:
-        """What the messages count against `retention_bytes`."""
-        return self.cache.bytes
-
     # Entries.
 
     def apply(self, entry: Entry) -> Outcome:
@@ -106,7 +96,7 @@ class ReplicatedState:
         if entry.epoch != epoch or entry.sequence != sequence + 1 or entry.time < self.time:
             raise OutOfOrder(f"entry {entry.epoch}-{entry.sequence} at {entry.time} after {self.cursor} at {self.time}")
         command = entry.command
-        self.rules.check(command)
+        self.rules.require(command.version if type(command) is Upgrade else 0)
         new_second = entry.time // 1 > self.time
         self.time = entry.time
         sequence += command.width
@@ -248,22 +238,18 @@ class ReplicatedState:
         """By table, what identifies each row. O(their number), 0.01 us each."""
         return {name: table.names() for name, table in self._tables.items()}
 
-    def row(self, table: str, name: Name) -> Row | None:
-        """This row as a value; None if there is none by now."""
-        return self._tables[table].row(name)
-
     def rows(self, names: dict[str, list[Name]]) -> Iterator[Stored]:
         """These rows as they are stored and sent; the state may change meanwhile."""
         for table, some in names.items():
             for name in some:
-                yield stored(table, name, self.row(table, name))
+                yield stored(table, name, self._tables[table].row(name))
 
     def snapshot(self) -> Snapshot:
         """The state as a value. O(all)."""
         tables = Tables()
-        for table, names in self.names().items():
-            for name in names:
-                if (row := self.row(table, name)) is not None:
+        for table, rows in self._tables.items():
+            for name in rows.names():
+                if (row := rows.row(name)) is not None:
                     tables[table].put(row)
         return Snapshot(self.head, tables)
 

@@ -1,4 +1,7 @@
-"""Handing a state to another process in pieces, while it goes on changing.
+"""Moving a whole state in steps, so that a node can do other work in between.
+
+It is handed to another process in pieces, while it goes on changing; restored from a snapshot; turned into what a new
+epoch begins with; and taken apart when it is not used any more.
 
 What was read may change before the end. So it is read in rounds: everything, then what has changed during the first
 round, then what has changed during the second, and so on, until so little is left that it is read in one go. That last
@@ -11,10 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import count
 
+from msgspec.structs import replace
+
 from pushup.core.change_log import Name
-from pushup.core.snapshot import Changes, Snapshot
+from pushup.core.cursor import PastEpochs
+from pushup.core.rows import BUCKET
+from pushup.core.snapshot import CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Tables, stored
 from pushup.core.state import ReplicatedState
-from pushup.core.tables import Stored, Tables
 
 PIECE = 256
 """Rows in one piece: about 1 ms to read and encode them."""
@@ -91,3 +97,114 @@ class Incoming:
         """The state as of the last piece."""
         self.add(last.rows)
         return Snapshot(last.head, self._tables)
+
+
+class Restoration:
+    """The state that a snapshot was taken of, under construction."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        head = snapshot.head
+        state = ReplicatedState(head.limits, epoch=head.epoch, sequence=head.sequence, time=head.time)
+        state.rules.version = head.version
+        state.past_epochs = PastEpochs(head.past_epochs)
+        state.channels.last_id, state.channels.floor = head.last_id, head.floor
+        self._state = state
+        self._work = self._restore(snapshot)
+        self.is_done = False
+
+    @property
+    def state(self) -> ReplicatedState:
+        """The state, once it `is_done`; it does not record changes yet."""
+        assert self.is_done
+        return self._state
+
+    def step(self, most: int) -> bool:
+        """Do about as much as restores `most` rows, a message once for each channel; returns whether it is done."""
+        done = 0
+        while done < most and not self.is_done:
+            work = next(self._work, None)
+            if work is None:
+                self.is_done = True
+            else:
+                done += work
+        return self.is_done
+
+    def _restore(self, snapshot: Snapshot) -> Iterator[int]:
+        """Yield how much was done, again and again."""
+        state = self._state
+        for some in snapshot.tables[CHANNELS].sorting():
+            yield BUCKET // 4
+            for c in some:
+                state.channels.restore(c.restore())
+                yield 1
+        find, cache = state.channels.find, state.cache
+        for some in snapshot.tables[MESSAGES].sorting():
+            yield BUCKET // 4
+            for m in some:
+                holders = [c for c in map(find, m.channels) if c is not None and c.keeps(m.sequence)]
+                if holders:  # else all its channels have dropped it
+                    cache.restore(m, holders)
+                yield len(m.channels)
+        for name, table in state.bounded.items():
+            for some in snapshot.tables[name].sorting():
+                yield BUCKET // 4
+                for row in some:
+                    table.restore(row)
+                    yield 1
+
+
+def restore(snapshot: Snapshot) -> ReplicatedState:
+    """The state that the snapshot was taken of, in one go. O(all)."""
+    restoration = Restoration(snapshot)
+    while not restoration.step(BUCKET):
+        pass
+    return restoration.state
+
+
+def head_of_new_epoch(epoch: str, *states: ReplicatedState) -> Head:
+    """What an epoch begins with that continues none of these states; its limits and version are those of the last.
+
+    It begins at the highest sequence, so that the rows are older than what comes, as they are everywhere else.
+    """
+    return replace(
+        states[-1].head,
+        epoch=epoch,
+        sequence=max(state.cursor.sequence for state in states),
+        time=max(state.time for state in states),
+        last_id=max(state.channels.last_id for state in states),
+        floor=0,
+        past_epochs=(),
+    )
+
+
+def rows_of_new_epoch(*states: ReplicatedState) -> Iterator[Stored]:
+    """The rows of the same: the open channels of the last state, no messages, and the bounded tables of all states.
+
+    A row that is in several states is what the last of them says. The states may change meanwhile: a channel that is
+    closed before its turn, and rows of later entries, are left out.
+    """
+    channels, last_id = states[-1].channels, states[-1].channels.last_id
+    ends = [(state, state.cursor.sequence) for state in states]
+    for name in channels.names():
+        channel = channels.row(name)
+        if channel is not None and 0 < channel.id <= last_id:
+            emptied = replace(channel, dropped_sequence=0, reason="expired", closed_sequence=0)
+            yield stored(CHANNELS, name, emptied)
+    for number, (state, end) in enumerate(ends, 1):
+        for table in state.bounded.values():
+            others = [other.bounded[table.name] for other in states[number:]]
+            for name in table.names():
+                row = table.row(name)
+                if row is not None and row.sequence <= end and not any(other.row(name) for other in others):
+                    yield stored(table.name, name, row)
+
+
+def take_apart(state: ReplicatedState) -> Iterator[None]:
+    """Remove everything from a state that is not used any more, one thing for each item.
+
+    To free a million objects at once takes long.
+    """
+    yield from state.channels.take_apart()
+    yield from state.cache.take_apart()
+    for table in state.bounded.values():
+        yield from table.take_apart()

@@ -16,10 +16,10 @@ from twisted.internet.task import deferLater
 
 from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
-from pushup.broadcast.epochs import next_epoch
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.progress_mark import Helpers, MarkFile, Store, lock_file
 from pushup.clock import WATCH_SECONDS, SteadyTime, uptime
+from pushup.core.cursor import next_epoch
 from pushup.host.process_limits import connection_limit, spare_garbage_collector
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.wait.demultiplexer import Demultiplexer

@@ -24,14 +24,13 @@ from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
-from pushup.core.errors import PushUpError
+from pushup.core.errors import PushUpError, Refusal
 from pushup.core.held_by_subject import HeldBySubject
 from pushup.core.held_polls import SLICE, HeldPolls
-from pushup.core.incremental import take_apart
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
-from pushup.core.refusals import Refusal
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import take_apart
 from pushup.core.subscription import Holder, Subscription
 from pushup.deadline_timer import Timer
 from pushup.metrics import Metrics

@@ -20,7 +20,7 @@ from pushup.broadcast.journal_start import NotSaved, open_journal
 from pushup.broadcast.members import Member
 from pushup.broadcast.progress_mark import Helpers, Mark, MarkFile, ProgressMark, mark_path
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
-from pushup.core.epoch_history import REMEMBERED, PastEpoch
+from pushup.core.cursor import REMEMBERED, PastEpoch
 from pushup.core.errors import Unavailable
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits

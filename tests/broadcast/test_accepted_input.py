@@ -23,10 +23,9 @@ from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
-from pushup.core.restoration import restore
-from pushup.core.snapshot import Snapshot
+from pushup.core.snapshot import Snapshot, Tables, encode
 from pushup.core.state import ReplicatedState
-from pushup.core.tables import Tables, encode
+from pushup.core.state_transfer import restore
 from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.bodies import read_create, read_publication, read_renew, write
 

@@ -23,13 +23,12 @@ from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.progress_mark import Mark
 from pushup.core.commands import Close, Command, Continue, Create, Entry, Expire, Outcome, Published
-from pushup.core.epoch_history import REMEMBERED
-from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
+from pushup.core.cursor import REMEMBERED
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.snapshot import Changes, Snapshot, empty_head
+from pushup.core.snapshot import Changes, Snapshot, Stored, empty_head
 from pushup.core.state import ReplicatedState
-from pushup.core.tables import Stored
+from pushup.core.state_transfer import head_of_new_epoch, rows_of_new_epoch
 from tests.broadcast.stepped_helpers import after_restart, name_epoch
 from tests.core.builders import EPOCH, batch, draft, publish
 from tests.core.random_entries import LIMITS, random_entries

@@ -17,14 +17,13 @@ from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.progress_mark import Mark, mark_path
 from pushup.core.commands import Close, Command, Entry, Upgrade
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import PastEpoch
+from pushup.core.cursor import Cursor, PastEpoch
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
-from pushup.core.restoration import restore
 from pushup.core.rows import Rows
 from pushup.core.snapshot import Snapshot
+from pushup.core.state_transfer import restore
 from tests.broadcast.stepped_helpers import (
     START,
     FullDisk,

@@ -12,8 +12,7 @@ from twisted.internet.task import Clock
 
 from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.progress_mark import MARK_SECONDS, Mark, MarkFile, ProgressMark, lacks, lock_file, mark_path
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import REMEMBERED, PastEpoch, PastEpochs
+from pushup.core.cursor import REMEMBERED, Cursor, PastEpoch, PastEpochs
 from tests.broadcast.stepped_helpers import SteppedHelpers
 
 PAST = PastEpochs((PastEpoch("e2", 5), PastEpoch("e4", 9)))

@@ -15,7 +15,7 @@ from pushup.core.limits import HoldLimits, Limits
 from pushup.core.machine_rules import Rules
 from pushup.core.message import Attributes, Message, attributes_of
 from pushup.core.poll import Poll, Selection
-from pushup.core.retention import RetentionClass, Shelf
+from pushup.core.shelves import RetentionClass, Shelf
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 

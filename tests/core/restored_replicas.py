@@ -7,8 +7,8 @@ from random import Random
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Publish, Renew
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import restore
 
 from .builders import EPOCH, draft
 from .saved_checkpoint import SavedCheckpoint
@@ -80,7 +80,7 @@ class RestoredReplicas:
         assert self.other.next_expiry == self.steady.next_expiry
         assert self.other.limits == self.steady.limits
         assert len(self.other.channels) == len(self.steady.channels)
-        assert self.other.message_bytes == self.steady.message_bytes
+        assert self.other.cache.bytes == self.steady.cache.bytes
 
     def save(self) -> None:
         """A broadcast saves what the steady replica has recorded."""

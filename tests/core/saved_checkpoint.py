@@ -6,8 +6,7 @@ from random import Random
 
 import msgspec
 
-from pushup.core.snapshot import Changes, Head, Snapshot
-from pushup.core.tables import BOUNDED, Tables, encode
+from pushup.core.snapshot import BOUNDED, Changes, Head, Snapshot, Tables, encode
 
 
 class SavedCheckpoint:

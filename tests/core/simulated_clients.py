@@ -13,8 +13,8 @@ from pushup.core.errors import PushUpError, UnknownChannel
 from pushup.core.held_polls import AHEAD_SECONDS, HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection
-from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import restore
 from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, ids, sequence_of
@@ -254,7 +254,7 @@ class Node:
         assert self.polls.count == len(self.held)
         assert self.polls.next_deadline == min((h.deadline for h in self.held.values()), default=None)
         assert self.state.message_count == len(self.naive.kept)
-        assert self.state.message_bytes == self.naive.bytes
+        assert self.state.cache.bytes == self.naive.bytes
         assert len(self.state.channels) == len(self.naive.open)
         for channel in self.state.channels.page():
             assert self.polls.subscribers(channel.name) == sum(

@@ -10,8 +10,7 @@ from msgspec import Raw
 
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.channel import Channel
-from pushup.core.cursor import Cursor, Start
-from pushup.core.epoch_history import PastEpoch, PastEpochs
+from pushup.core.cursor import Cursor, PastEpoch, PastEpochs, Start
 from pushup.core.poll import Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES, read
 

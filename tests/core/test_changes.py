@@ -11,17 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 from pushup.core.change_log import ChangeLog
+from pushup.core.channel import Touched
 from pushup.core.channels import Channels
 from pushup.core.commands import Close, Create, Expire
-from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.machine_rules import Rules
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.restoration import restore
-from pushup.core.snapshot import Changes, Snapshot, empty_head
+from pushup.core.snapshot import Changes, Snapshot, Stored, Tables, empty_head
 from pushup.core.state import ReplicatedState
-from pushup.core.tables import Stored, Tables
-from pushup.core.touched import Touched
+from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch
 
 from .builders import EPOCH, Feed, batch, draft, poll, publish
 from .random_entries import LIMITS, random_entries

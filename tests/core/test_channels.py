@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from pushup.core.change_log import ChangeLog
-from pushup.core.channel import Channel
+from pushup.core.channel import Channel, Touched
 from pushup.core.channels import Channels, is_id
 from pushup.core.errors import UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import Rules
-from pushup.core.touched import Touched
 
 
 def channels_of(*names: str, **limits: Any) -> Channels:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pushup.core.bounded_table import Keys, Remembered
 from pushup.core.change_log import ChangeLog
-from pushup.core.idempotency_keys import Keys, Remembered
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import Rules
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pushup.core.commands import Close, Continue, Expire
-from pushup.core.incremental import rows_of_new_epoch, take_apart
-from pushup.core.restoration import restore
+from pushup.core.snapshot import Tables
 from pushup.core.state import ReplicatedState
-from pushup.core.tables import Tables
+from pushup.core.state_transfer import restore, rows_of_new_epoch, take_apart
 
 from .builders import Feed, gaps, ids, poll, publish
 

@@ -13,8 +13,8 @@ from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Poll, Selection
-from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import restore
 from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, Feed, draft, poll, publish
@@ -115,7 +115,7 @@ def test_a_state_continues_from_its_snapshot(limits: Limits, seed: int) -> None:
     second = restore(snapshot)
     second.check()
     assert second.snapshot() == snapshot
-    assert (second.message_count, second.message_bytes) == (first.message_count, first.message_bytes)
+    assert (second.message_count, second.cache.bytes) == (first.message_count, first.cache.bytes)
     for entry in order[turn:]:
         assert repr(second.apply(entry)) == repr(local.apply(entry))
         local.act(entry.time)

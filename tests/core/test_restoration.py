@@ -6,10 +6,10 @@ from itertools import pairwise
 from random import Random
 
 from pushup.core.commands import Entry
-from pushup.core.restoration import Restoration, restore
 from pushup.core.rows import BUCKET
 from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import Restoration, restore
 
 from .builders import EPOCH, Feed, batch, draft, publish
 from .random_entries import LIMITS, random_commands

@@ -6,8 +6,8 @@ import pytest
 
 from pushup.core import state as state_module
 from pushup.core.commands import Close, Create, Expire
-from pushup.core.restoration import restore
 from pushup.core.state import EXPIRE_AT_MOST
+from pushup.core.state_transfer import restore
 
 from .builders import Feed, batch, draft
 from .restored_replicas import RestoredReplicas

@@ -65,14 +65,14 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
 def test_a_new_state_has_no_epoch() -> None:
     """While none is known, its cursor is of the empty one, and its time is before every entry."""
     state = ReplicatedState(Limits())
-    assert (state.cursor, state.time, state.message_count, state.message_bytes) == (Cursor("", 0), 0.0, 0, 0)
+    assert (state.cursor, state.time, state.message_count, state.cache.bytes) == (Cursor("", 0), 0.0, 0, 0)
 
 
 def test_messages_count_with_their_size() -> None:
     """Each once, with its overhead."""
     feed = Feed()
     feed.apply(batch(draft("a", "b", data="123"), draft("a", data="1")), 1.0)
-    assert feed.state.message_bytes == 2 * MESSAGE_OVERHEAD_BYTES + 4
+    assert feed.state.cache.bytes == 2 * MESSAGE_OVERHEAD_BYTES + 4
 
 
 def test_only_the_last_entry_has_touched_channels() -> None:

@@ -10,13 +10,11 @@ import msgspec
 import pytest
 
 from pushup.core import state_transfer
+from pushup.core.bounded_table import Remembered
 from pushup.core.commands import Command, Configure, Continue, Entry
-from pushup.core.idempotency_keys import Remembered
-from pushup.core.restoration import restore
-from pushup.core.snapshot import Changes
+from pushup.core.snapshot import Changes, Stored
 from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import Incoming, Outgoing, Piece
-from pushup.core.tables import Stored
+from pushup.core.state_transfer import Incoming, Outgoing, Piece, restore
 
 from .builders import EPOCH, Feed, publish
 from .random_entries import LIMITS, random_commands

@@ -12,8 +12,8 @@ from pushup.core.errors import Overloaded, UnknownChannel
 from pushup.core.held_polls import AHEAD_SECONDS, ANSWERS_KEPT
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
-from pushup.core.restoration import restore
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import restore
 from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, Feed, gaps, ids, poll, publish

@@ -11,16 +11,12 @@ import pytest
 from msgspec import Struct
 
 from pushup.broadcast.journal_file import JournalFile
-from pushup.core import tables
-from pushup.core.bounded_table import BoundedTable
+from pushup.core import snapshot
+from pushup.core.bounded_table import BoundedTable, Remembered
 from pushup.core.commands import Close, Expire
-from pushup.core.idempotency_keys import Remembered
-from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch, take_apart
-from pushup.core.restoration import restore
 from pushup.core.rows import BUCKET, Rows
-from pushup.core.snapshot import Changes
-from pushup.core.state_transfer import Incoming, Outgoing
-from pushup.core.tables import Tables
+from pushup.core.snapshot import Changes, Tables
+from pushup.core.state_transfer import Incoming, Outgoing, head_of_new_epoch, restore, rows_of_new_epoch, take_apart
 
 from .builders import EPOCH, Feed, publish
 from .saved_checkpoint import SavedCheckpoint
@@ -56,8 +52,8 @@ class Notes(BoundedTable[Note]):
 
 @pytest.fixture(autouse=True)
 def with_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BOUNDED", [*tables.BOUNDED, Notes])
-    monkeypatch.setattr("pushup.core.state.BOUNDED", tables.BOUNDED)
+    monkeypatch.setattr(snapshot, "BOUNDED", [*snapshot.BOUNDED, Notes])
+    monkeypatch.setattr("pushup.core.state.BOUNDED", snapshot.BOUNDED)
 
 
 def note(feed: Feed, about: str, text: str = "") -> None:
@@ -82,7 +78,7 @@ def feed() -> Feed:
 
 def test_a_row_that_is_put_again_is_the_newest(feed: Feed) -> None:
     assert noted(feed) == ["y", "x"]
-    assert feed.state.row("notes", "x") == Note("x", 3, 1.0, "new")
+    assert feed.state.bounded["notes"].row("x") == Note("x", 3, 1.0, "new")
 
 
 def test_the_oldest_rows_go_beyond_the_limit(feed: Feed) -> None:
@@ -144,7 +140,7 @@ def test_a_new_epoch_keeps_what_its_node_knew(feed: Feed) -> None:
     saved.save(Changes(head_of_new_epoch("e2", *states), tuple(rows_of_new_epoch(*states))))
     again = restore(saved.as_redis_reads_it(Random(2)))
     assert again.cursor.sequence == 3
-    kept = [again.row("notes", name) for name in again.bounded["notes"].names()]
+    kept = [again.bounded["notes"].row(name) for name in again.bounded["notes"].names()]
     assert [(row.about, row.text) for row in kept if isinstance(row, Note)] == [
         ("y", "other"),
         ("o", "other"),

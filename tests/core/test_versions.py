@@ -17,16 +17,14 @@ from pushup.core.commands import (
     Published,
     Upgrade,
 )
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import REMEMBERED, PastEpoch, PastEpochs
+from pushup.core.cursor import REMEMBERED, Cursor, PastEpoch, PastEpochs
 from pushup.core.errors import BadRequest, OutOfOrder, Overloaded, VersionTooNew
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.message import MESSAGE_OVERHEAD_BYTES
-from pushup.core.restoration import restore
-from pushup.core.snapshot import Head, Snapshot
+from pushup.core.snapshot import Head, Snapshot, Tables, encode
 from pushup.core.state import ReplicatedState
-from pushup.core.tables import Tables, encode
+from pushup.core.state_transfer import restore
 from tests.next_version import NEXT_VERSION, next_version
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish

@@ -79,7 +79,7 @@ BUGS = (
         "PushUp 0.1: a log that was rolled back: a cursor ahead of the queue",
         (
             Edit(
-                "pushup/core/epoch_history.py",
+                "pushup/core/cursor.py",
                 "cursor.sequence > self.good_up_to(cursor.epoch):",
                 "self.good_up_to(cursor.epoch) < 0:",
             ),
@@ -178,7 +178,7 @@ BUGS = (
         "as snapshot-without-a-field",
         (
             Edit(
-                "pushup/core/restoration.py",
+                "pushup/core/state_transfer.py",
                 "state.channels.last_id, state.channels.floor = head.last_id, head.floor",
                 "state.channels.last_id = head.last_id",
             ),
@@ -198,7 +198,7 @@ BUGS = (
         "key-forgotten-at-a-restart",
         "idempotency keys are not restored from the checkpoint",
         "keys in memory only",
-        (Edit("pushup/core/restoration.py", "                    table.restore(row)\n", ""),),
+        (Edit("pushup/core/state_transfer.py", "                    table.restore(row)\n", ""),),
     ),
     Bug(
         "key-not-remembered",

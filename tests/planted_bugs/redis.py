@@ -107,7 +107,7 @@ _BUGS = (
         "one key, published twice after Redis and a node died",
         (
             Edit(
-                "pushup/core/incremental.py",
+                "pushup/core/state_transfer.py",
                 "in state.bounded.values():\n            others",
                 "in ():\n            others",
             ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.planted_bugs.bug import Bug, Edit
 from tests.simulation.plan import WITH_POLICIES
 
-CACHE, CHANNEL, RETENTION = "pushup/core/message_cache.py", "pushup/core/channel.py", "pushup/core/retention.py"
-COMMANDS, STATE = "pushup/core/commands.py", "pushup/core/state.py"
+CACHE, CHANNEL, SHELVES = "pushup/core/message_cache.py", "pushup/core/channel.py", "pushup/core/shelves.py"
+COMMANDS, RULES, STATE = "pushup/core/commands.py", "pushup/core/machine_rules.py", "pushup/core/state.py"
 CACHE_TESTS = "tests/core/test_message_cache.py"
 
 FIELDS = "as snapshot-without-a-field"
@@ -35,7 +35,7 @@ BUGS = (
         "shortest-prefix-wins",
         "of several policies that fit, the one with the shortest prefix counts",
         NEAR,
-        (Edit(RETENTION, "key=_prefix_length, reverse=True)", "key=_prefix_length)"),),
+        (Edit(RULES, "key=_prefix_length, reverse=True)", "key=_prefix_length)"),),
         test="tests/core/test_core_model.py",
         why=SOON,
     ),
@@ -145,7 +145,7 @@ BUGS = (
         "fullest-without-its-share",
         "when the cache is full, the class with the most bytes gives way, whatever its share",
         NEAR,
-        (Edit(RETENTION, "return self.bytes / self.retention.share, self.name", "return self.bytes, self.name"),),
+        (Edit(SHELVES, "return self.bytes / self.retention.share, self.name", "return self.bytes, self.name"),),
         test=f"{CACHE_TESTS}::test_when_the_cache_is_full_shares_decide_which_class_evicts",
         why=ALIKE,
     ),

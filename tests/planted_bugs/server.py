@@ -154,7 +154,7 @@ BUGS = (
         "PushUp 0.1: clocks; timestamps as versions",
         (
             Edit(
-                "pushup/broadcast/epochs.py",
+                "pushup/core/cursor.py",
                 "max(int(now * 1000), later)",
                 "int(now * 1000)",
             ),

@@ -33,10 +33,9 @@ from pushup.core.commands import (
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.message import Attributes
-from pushup.core.restoration import restore
-from pushup.core.snapshot import Snapshot, empty_head
+from pushup.core.snapshot import Snapshot, Tables, empty_head
 from pushup.core.state import ReplicatedState
-from pushup.core.tables import Tables
+from pushup.core.state_transfer import restore
 
 CLUSTER = "a1"
 

@@ -9,12 +9,12 @@ from typing import IO
 
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast.epochs import next_epoch
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.progress_mark import Helpers, Store
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
+from pushup.core.cursor import next_epoch
 from pushup.host.host import Host
 from tests.net.in_memory import InMemoryReactor
 from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from loadtest.history.clients import Follower, Publication
 from loadtest.history.events import Begun, BrokenPromise, PutBack
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
 from pushup.broadcast.redis.scripts import SCRIPTS
+from pushup.core.cursor import order_of
 from pushup.core.snapshot import Snapshot
 from tests.next_version import NEXT_VERSION
 from tests.simulation import redis_server

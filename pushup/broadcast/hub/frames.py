@@ -8,8 +8,7 @@ from msgspec import Struct
 from pushup.broadcast.members import Member
 from pushup.core.commands import Command, Entry, Publish
 from pushup.core.cursor import Cursor
-from pushup.core.errors import PushUpError
-from pushup.core.refusals import Refusal
+from pushup.core.errors import PushUpError, Refusal
 from pushup.core.snapshot import Changes
 from pushup.core.state_transfer import Piece
 from pushup.transport.framed_link import framed

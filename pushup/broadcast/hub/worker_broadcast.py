@@ -15,19 +15,16 @@ from twisted.python.failure import Failure
 
 from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome
 from pushup.broadcast.admission import WaitingLimits, WaitingRoom
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.hub import frames
 from pushup.broadcast.hub.hub import BEAT_SECONDS
 from pushup.broadcast.hub.link_budget import Turns
 from pushup.broadcast.members import Member
 from pushup.broadcast.work_budget import Pace, free, work_of
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
-from pushup.core.cursor import Cursor
-from pushup.core.errors import PushUpError
-from pushup.core.refusals import Refusal
-from pushup.core.restoration import Restoration
+from pushup.core.cursor import Cursor, order_of
+from pushup.core.errors import PushUpError, Refusal
 from pushup.core.snapshot import Changes
-from pushup.core.state_transfer import Incoming
+from pushup.core.state_transfer import Incoming, Restoration
 from pushup.service_tree import Periodic
 from pushup.transport.framed_link import Link, Silence
 

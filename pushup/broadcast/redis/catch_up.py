@@ -10,7 +10,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.progress_mark import Mark
 from pushup.broadcast.redis.durability import Durability
@@ -21,10 +20,9 @@ from pushup.broadcast.redis.redis_errors import Malformed
 from pushup.broadcast.redis.replica import Replica, restored
 from pushup.broadcast.work_budget import Pace, free, work_of
 from pushup.core.commands import Continue, Entry
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import PastEpochs
-from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
+from pushup.core.cursor import Cursor, PastEpochs, next_epoch, order_of
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import head_of_new_epoch, rows_of_new_epoch
 
 VOUCH_SECONDS = 6.0
 """After a restart of Redis, how long to wait for the other nodes to vouch for the log. They try to reconnect

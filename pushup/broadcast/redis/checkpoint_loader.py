@@ -18,8 +18,7 @@ from pushup.broadcast.redis.chunk_size import PIECE_BYTES, Count
 from pushup.broadcast.redis.records import Chain, Loaded, SavedHead
 from pushup.broadcast.redis.redis_errors import Malformed
 from pushup.broadcast.redis.replies import log_entry, number, tail_of
-from pushup.core.snapshot import Snapshot
-from pushup.core.tables import Tables
+from pushup.core.snapshot import Snapshot, Tables
 
 FIRST = 16
 """Rows or entries in the first piece: they may be large."""

@@ -20,7 +20,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import OnEnd
-from pushup.broadcast.epochs import is_of_one_cluster, order_of
 from pushup.broadcast.members import Member
 from pushup.broadcast.outage_log import Outage
 from pushup.broadcast.redis.acknowledgements import Confirmations
@@ -32,7 +31,7 @@ from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
 from pushup.broadcast.redis.records import LastEntry, NodeReport, Report
 from pushup.broadcast.redis.redis_errors import ErrorReply, Lost, Malformed
 from pushup.broadcast.redis.replica import Diverged, Replica
-from pushup.core.cursor import Cursor
+from pushup.core.cursor import Cursor, is_of_one_cluster, order_of
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 

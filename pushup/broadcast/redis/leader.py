@@ -16,7 +16,7 @@ from pushup.broadcast.redis.records import NodeReport, Report
 from pushup.broadcast.redis.replica import Diverged, Replica
 from pushup.core.commands import Configure, Upgrade
 from pushup.core.limits import Limits
-from pushup.core.tables import encode
+from pushup.core.snapshot import encode
 
 SETTLED_SECONDS = LEASE_SECONDS
 """How long the nodes must have wanted the same before a change that needs all of them is made."""

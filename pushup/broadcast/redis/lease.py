@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import math
 
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.log import LEASE_SECONDS
-from pushup.core.cursor import Cursor
+from pushup.core.cursor import Cursor, order_of
 
 MARGIN_SECONDS = 0.5
 """How much earlier a lease ends here than in Redis. The clock of Redis may be corrected by less than that meanwhile;

@@ -5,7 +5,7 @@
 | `{PREFIX}:state` | string: the format (`pushup.broadcast.formats`); `4` is part of the names of all others |
 | `{PREFIX}:4:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
 | `{PREFIX}:4:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
-| `{PREFIX}:4:rows` | hash: the checkpoint's rows, by their keys (`pushup.core.tables`) |
+| `{PREFIX}:4:rows` | hash: the checkpoint's rows, by their keys (`pushup.core.snapshot`) |
 | `{PREFIX}:4:loads` | until when saves wait for each node that reads the checkpoint (`checkpoint_loader`) |
 | `{PREFIX}:4:begin:{EPOCH}` | hash: the rows of an epoch that is about to begin |
 | `{PREFIX}:4:leases`, `:members` | until when each node counts as alive, and what is known of it |
@@ -25,7 +25,6 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults
 
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.formats import FORMAT, other_format
 from pushup.broadcast.redis import scripts
 from pushup.broadcast.redis.checkpoint_loader import Loading
@@ -46,9 +45,8 @@ from pushup.broadcast.redis.replies import (
     vouchers_of,
 )
 from pushup.core.commands import Command, Entry
-from pushup.core.cursor import Cursor
-from pushup.core.snapshot import Changes, Head
-from pushup.core.tables import Stored, encode
+from pushup.core.cursor import Cursor, order_of
+from pushup.core.snapshot import Changes, Head, Stored, encode
 
 READ_SECONDS = 1.0
 """How long Redis waits for a new entry before it replies that there is none. It is the heartbeat of a reading node."""

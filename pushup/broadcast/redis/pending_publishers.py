@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from pushup.broadcast import OnOutcome
 from pushup.broadcast.admission import WaitingRoom
 from pushup.core.commands import Command, Outcome
-from pushup.core.refusals import Refusal
+from pushup.core.errors import Refusal
 from pushup.deadline_timer import Timer
 
 _log = Logger()

@@ -8,8 +8,7 @@ from msgspec import Raw, Struct
 
 from pushup.broadcast.members import Member
 from pushup.core.commands import Continue, Entry
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import PastEpoch
+from pushup.core.cursor import Cursor, PastEpoch
 from pushup.core.snapshot import Head, Snapshot
 
 

@@ -34,11 +34,9 @@ from enum import Enum
 
 from msgspec import Struct
 
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.progress_mark import lacks
 from pushup.broadcast.redis.records import LastEntry, Tail
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import PastEpochs
+from pushup.core.cursor import Cursor, PastEpochs, order_of
 from pushup.core.machine_rules import LATEST_VERSION
 
 

@@ -12,9 +12,9 @@ from pushup.broadcast.work_budget import Pace, work_of
 from pushup.core.commands import Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder, VersionTooNew
-from pushup.core.restoration import Restoration
 from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import Restoration
 
 STEP_UNITS = 500
 """Work between two looks at the pace."""

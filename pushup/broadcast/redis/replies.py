@@ -13,7 +13,7 @@ from pushup.broadcast.formats import IN_REDIS, check_known
 from pushup.broadcast.redis.records import LogEntry, Tail, Unreadable, Vouchers
 from pushup.broadcast.redis.redis_errors import Malformed
 from pushup.core.commands import Command, Entry, Publish
-from pushup.core.tables import encode
+from pushup.core.snapshot import encode
 
 _command = msgspec.json.Decoder(Command)
 

@@ -30,8 +30,7 @@ from pushup.broadcast.redis.redis_errors import CannotConnect, EpochOver, ErrorR
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.work_budget import Pace, work_of
 from pushup.core.commands import Command, Entry
-from pushup.core.errors import PushUpError, VersionTooNew
-from pushup.core.refusals import Refusal
+from pushup.core.errors import PushUpError, Refusal, VersionTooNew
 
 RETRY_SECONDS = (0.1, 2.0)
 """The pause after a failure: the first, and the longest. It doubles each time, and up to half of it is left out."""

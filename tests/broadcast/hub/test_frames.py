@@ -33,8 +33,8 @@ from pushup.broadcast.hub.frames import (
 from pushup.broadcast.members import Member
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Publish, Renew, Upgrade
 from pushup.core.cursor import Cursor
+from pushup.core.errors import Refusal
 from pushup.core.limits import Limits
-from pushup.core.refusals import Refusal
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import Outgoing

@@ -20,8 +20,8 @@ from pushup.broadcast.work_budget import TURN_UNITS, Pace, work_of
 from pushup.core.commands import Command, Create, Entry, Expire
 from pushup.core.limits import Limits
 from pushup.core.rows import ChannelRow
+from pushup.core.snapshot import stored
 from pushup.core.state import ReplicatedState
-from pushup.core.tables import stored
 from tests.broadcast.redis.commands import SortedSet
 from tests.broadcast.redis.fake_redis import FakeRedis
 from tests.broadcast.redis.following_nodes import START, Cluster, cluster_of

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.progress_mark import Mark, ProgressMark
 from pushup.broadcast.redis.catch_up import FOUNDED_SECONDS, VOUCH_SECONDS
 from pushup.broadcast.redis.heartbeat import OUTDATED_SECONDS
 from pushup.core.commands import Published
+from pushup.core.cursor import order_of
 from pushup.core.errors import Unavailable
 from tests.broadcast.redis.fake_redis import FakeRedis
 from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Now, Poller

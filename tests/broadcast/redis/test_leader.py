@@ -17,7 +17,7 @@ from pushup.broadcast.redis.replica import Diverged
 from pushup.core.commands import Configure, Upgrade
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
-from pushup.core.tables import encode
+from pushup.core.snapshot import encode
 from tests.net.observed_log import logged_at
 
 OWN, OTHER = Limits(), Limits(retention_messages=5)

@@ -10,18 +10,17 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.chunk_size import PIECE_BYTES
 from pushup.broadcast.redis.log import BATCH, RedisLog
 from pushup.broadcast.redis.records import LastEntry, Tail, Unreadable, Vouchers
 from pushup.broadcast.redis.redis_errors import EpochOver, ErrorReply, Malformed
 from pushup.core.commands import Continue, Create, Entry, Publish
-from pushup.core.cursor import Cursor
+from pushup.core.cursor import Cursor, order_of
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
-from pushup.core.restoration import restore
 from pushup.core.snapshot import empty_head
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import restore
 from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
 from tests.core.builders import batch, draft, publish
 

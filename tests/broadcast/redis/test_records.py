@@ -9,8 +9,7 @@ from pushup.broadcast.redis.chunk_size import Count
 from pushup.broadcast.redis.records import Chain, LogEntry, SavedHead, Tail, Vouchers
 from pushup.broadcast.redis.replies import log_entry, tail_of
 from pushup.core.commands import Continue, Entry, Publish
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import PastEpoch
+from pushup.core.cursor import Cursor, PastEpoch
 from pushup.core.limits import Limits
 from pushup.core.snapshot import empty_head
 from tests.core.builders import draft, publish

@@ -8,13 +8,11 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.catch_up import BEGIN_TRIES, EpochStarter
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Decision, Situation, decide
-from pushup.core.cursor import Cursor
-from pushup.core.epoch_history import PastEpoch, PastEpochs
+from pushup.core.cursor import Cursor, PastEpoch, PastEpochs, order_of
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.state import ReplicatedState

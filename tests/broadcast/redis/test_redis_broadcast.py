@@ -13,7 +13,6 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 
 from pushup.broadcast.admission import WaitingLimits, size_of
-from pushup.broadcast.epochs import order_of
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.broadcast.redis.checkpoint_saver import SAVE_CHANGES
 from pushup.broadcast.redis.heartbeat import REPORT_SECONDS
@@ -26,6 +25,7 @@ from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply
 from pushup.broadcast.redis.redis_limits import RedisLimits
 from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
+from pushup.core.cursor import order_of
 from pushup.core.errors import ChannelExists, Overloaded, Unavailable
 from pushup.core.limits import Limits
 from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.redis.heartbeat import EPOCHS_LIMIT, REPORT_SECONDS
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.core.commands import Confirmation
-from pushup.core.cursor import Cursor
+from pushup.core.cursor import Cursor, next_epoch, order_of
 from pushup.core.errors import Unavailable
 from pushup.core.poll import Poll, Selection
 from pushup.node.node import DEADLINE_STEP_SECONDS

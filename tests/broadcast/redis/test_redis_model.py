@@ -15,11 +15,9 @@ from random import Random
 
 import pytest
 
-from pushup.broadcast.epochs import order_of
 from pushup.core.answer import Answer
 from pushup.core.commands import Outcome, Publish, Published
-from pushup.core.cursor import Cursor, Start, parse_cursor
-from pushup.core.epoch_history import PastEpochs
+from pushup.core.cursor import Cursor, PastEpochs, Start, order_of, parse_cursor
 from pushup.core.errors import Unavailable, UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.poll import Poll, Selection

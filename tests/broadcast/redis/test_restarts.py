@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from pushup.broadcast.epochs import next_epoch, order_of
 from pushup.broadcast.progress_mark import MARK_SECONDS, ProgressMark
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
 from pushup.broadcast.redis.chunk_size import PIECE_OF_EPOCH
 from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core.commands import ChannelState, Create, Entry, Outcome
-from pushup.core.cursor import Cursor
+from pushup.core.cursor import Cursor, next_epoch, order_of
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Now, cluster_of
 from tests.core.builders import ids, poll, publish

@@ -31,12 +31,11 @@ from pushup.core.commands import (
     Upgrade,
 )
 from pushup.core.cursor import Cursor
-from pushup.core.incremental import head_of_new_epoch, rows_of_new_epoch
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
-from pushup.core.restoration import restore
 from pushup.core.snapshot import empty_head
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch
 from tests.broadcast.redis.fake_redis import FakeRedis, Stream
 from tests.core.builders import draft, publish
 from tests.core.random_entries import NAMES, random_commands

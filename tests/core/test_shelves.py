@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from pushup.core.sequence_map import PART, BySequence
+from pushup.core.shelves import PART, BySequence
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,9 +1,11 @@
-"""A table of what an order has at its sequences, which grows without a pause."""
+"""How cached messages are filed: all of them by sequence, and those of each class of retention by their publishers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Generic, TypeVar
+
+from pushup.core.machine_rules import EPHEMERAL, Retention
 
 T = TypeVar("T")
 
@@ -62,3 +64,45 @@ class BySequence(Generic[T]):
         for part in self._parts.values():
             found.extend(part)
         return found
+
+
+class RetentionClass:
+    """All messages of one class: the shelves of those who have published them."""
+
+    def __init__(self, name: str, retention: Retention) -> None:
+        """`retention`: that of another class if policies have this one no longer."""
+        self.name = name
+        self.is_ephemeral = name == EPHEMERAL
+        self.retention = retention
+        self.shelves: dict[str, Shelf] = {}
+        """By owner; none is empty."""
+        self.bytes = 0
+
+    @property
+    def largest(self) -> Shelf:
+        """The shelf that takes most; the same in every replica."""
+        shelves = list(self.shelves.values())
+        return shelves[0] if len(shelves) == 1 else max(shelves, key=_bytes_and_owner)
+
+    @property
+    def load(self) -> tuple[float, str]:
+        """A sort key: what its messages take for its share."""
+        return self.bytes / self.retention.share, self.name
+
+
+class Shelf:
+    """The messages of one class that one owner has published, oldest first: a list that the messages themselves link.
+
+    `owner`: the name of the key that they were published with; empty if it has none.
+    """
+
+    def __init__(self, retention_class: RetentionClass, owner: str) -> None:
+        self.retention_class = retention_class
+        self.owner = owner
+        self.first = self.last = 0
+        """The sequences of its messages at both ends; 0 if it is empty."""
+        self.bytes = 0
+
+
+def _bytes_and_owner(shelf: Shelf) -> tuple[int, str]:
+    return shelf.bytes, shelf.owner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushup.broadcast.epochs import next_epoch, order_of
+from pushup.core.cursor import next_epoch, order_of
 
 NOW = 1_800_000_000.5
 
