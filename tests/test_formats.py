@@ -15,8 +15,8 @@ from msgspec import inspect
 from msgspec.json import Decoder
 
 import pushup
+from pushup.broadcast import Member
 from pushup.broadcast.formats import NotUnderstood, check_known
-from pushup.broadcast.members import Member
 from pushup.broadcast.redis.records import NodeReport
 from pushup.core.bounded_table import Remembered
 from pushup.core.rows import ChannelRow, MessageRow

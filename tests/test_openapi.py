@@ -11,7 +11,7 @@ import pytest
 import yaml
 from msgspec import Struct, structs
 
-from pushup.broadcast.members import Member
+from pushup.broadcast import Member
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.commands import ChannelState
 from pushup.net.api import channel_routes, poll_parameters, schemas

@@ -12,9 +12,8 @@ that appended the command.
 | `redis` | the broadcast of many machines: a log in Redis that each node follows |
 | `hub` | the broadcast of many processes on one machine, which follow one of the first two |
 | `formats` | the number of the format of all that is stored, and what was written by a newer PushUp |
-| `members` | what the nodes of a cluster show each other |
 | `progress_mark` | how far this machine has followed the order, in a file of its own: it shows what is missing |
-| `work_budget` | how long applying and restoring may go on before everything else gets its turn |
+| `work_budget` | how long applying, restoring and the work of a link may go on before everything else gets its turn |
 | `admission` | how many bytes of commands may wait |
 | `outage_log` | the log lines while publishing is refused |
 """
@@ -25,13 +24,28 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from pushup.broadcast.members import Member
+from msgspec import Struct
+
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
+
+
+class Member(Struct, frozen=True):
+    """What the living nodes of a cluster tell each other about themselves (Mishra §2).
+
+    Its id, name and addresses, the last entry it has applied (a cursor), its held polls, its version.
+    """
+
+    id: str
+    name: str
+    addresses: tuple[str, ...]
+    cursor: str
+    held_polls: int
+    version: str
 
 
 class Follower(Protocol):

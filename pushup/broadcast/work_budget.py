@@ -1,6 +1,8 @@
-"""How long a node may be busy with entries and checkpoints before everything else gets its turn."""
+"""How long a node may be busy with entries, checkpoints and what arrives on a link before all else gets its turn."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -9,6 +11,7 @@ from pushup.core.commands import Command, Entry, Expire, Publish
 from pushup.core.rows import BUCKET
 from pushup.core.snapshot import Tables
 from pushup.core.state import EXPIRE_AT_MOST
+from pushup.transport.framed_link import Link
 
 TURN_UNITS = 1500
 """Work of one turn, in units of about 3 us: some 5 ms, unless one entry is more. A unit is a message put on a channel,
@@ -56,3 +59,38 @@ def units_of(command: Command) -> int:
     if type(command) is not Publish:
         return ENTRY_UNITS
     return ENTRY_UNITS + sum([len(draft.channels) for draft in command.messages])
+
+
+class Turns:
+    """Does the work that arrives on a link, in its order, and never much more than `TURN_UNITS` of it in one turn.
+
+    What arrives in one piece is done in one turn, unless it is too much: then the link is held until the next.
+    """
+
+    def __init__(self, link: Link, clock: IReactorTime) -> None:
+        self._link = link
+        self._clock = clock
+        self._done = 0
+        self._arrival = 0  # what has arrived, when the present turn began
+        self._kept: tuple[int, Callable[[], None]] | None = None  # for the next turn, while the link is held
+
+    def do(self, units: int, work: Callable[[], None]) -> None:
+        """Do this much work (`pushup.broadcast.work_budget`): now, or in the next turn before anything else arrives."""
+        if self._arrival != self._link.arrivals:
+            self._arrival, self._done = self._link.arrivals, 0
+        if self._done and self._done + units > TURN_UNITS:
+            self._kept = units, work
+            self._link.hold()
+            self._clock.callLater(0, self._go_on)
+            return
+        self._done += units
+        work()
+
+    def _go_on(self) -> None:
+        """The next turn."""
+        self._done = 0
+        assert self._kept is not None
+        (units, work), self._kept = self._kept, None
+        if self._link.is_open:
+            self.do(units, work)
+            self._link.go_on()

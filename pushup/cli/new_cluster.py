@@ -9,10 +9,10 @@ from typing import Any
 import click
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast.redis.address import parse_address
 from pushup.broadcast.redis.connector import Connector
 from pushup.broadcast.redis.log import open_log
 from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
+from pushup.broadcast.redis.redis_settings import parse_address
 from pushup.core.cursor import next_epoch
 from pushup.settings.settings import Settings
 

@@ -93,8 +93,8 @@ class Host(InOrder):
     def connect_redis(self, url: str, timeout: float) -> Any:
         """What makes connections to Redis (`Connects`)."""
         # Imported here, so that a single node does not load what it does not need.
-        from pushup.broadcast.redis.address import parse_address
         from pushup.broadcast.redis.connector import Connector
+        from pushup.broadcast.redis.redis_settings import parse_address
 
         adopt = self.demultiplexer.adopt
         return Connector(parse_address(url), reactor=self.reactor, timeout=timeout, name="pushup", adopt=adopt)

@@ -18,8 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from pushup import __version__
-from pushup.broadcast import Broadcast, HoldsState, OnConfirmation, OnOutcome
-from pushup.broadcast.members import Member
+from pushup.broadcast import Broadcast, HoldsState, Member, OnConfirmation, OnOutcome
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome, Published

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from pushup.broadcast.redis.address import parse_address, without_password
+from pushup.broadcast.redis.redis_settings import parse_address, without_password
 from pushup.net.api.cors import canonical_origin
 from pushup.net.listener import is_public
 from pushup.net.wait.strategies import STRATEGIES

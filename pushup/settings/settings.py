@@ -23,8 +23,7 @@ from msgspec.structs import asdict, fields, replace
 from pushup.backends.authorization import AuthorizationSettings
 from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.journal import JournalLimits
-from pushup.broadcast.redis.address import without_password
-from pushup.broadcast.redis.redis_limits import RedisLimits
+from pushup.broadcast.redis.redis_settings import RedisLimits, without_password
 from pushup.core.limits import HoldLimits, Limits
 from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.cors import DEFAULT_PORTS

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 
-from pushup.broadcast import HoldsState
+from pushup.broadcast import HoldsState, Member
 from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import NotSaved, open_journal
-from pushup.broadcast.members import Member
 from pushup.broadcast.progress_mark import Helpers, Mark, MarkFile, ProgressMark, mark_path
 from pushup.core.commands import Command, Entry, Outcome, Publish, Published
 from pushup.core.cursor import REMEMBERED, PastEpoch

@@ -19,7 +19,7 @@ from pushup.backends.limited_service import ServiceLimits
 from pushup.backends.tickets import Tickets
 from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
-from pushup.broadcast.redis.redis_limits import RedisLimits
+from pushup.broadcast.redis.redis_settings import RedisLimits
 from pushup.core.limits import Limits
 from pushup.metrics import BackendCounters
 from pushup.net.api.authorized_polls import AuthorizedPolls

@@ -526,7 +526,7 @@ _BUGS = (
         "min and max",
         (
             Edit(
-                "pushup/broadcast/members.py",
+                "pushup/broadcast/redis/acknowledgements.py",
                 "min(int(sequence) for _, _, sequence in places)",
                 "max(int(sequence) for _, _, sequence in places)",
             ),

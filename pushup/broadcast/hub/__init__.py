@@ -4,7 +4,6 @@
 |---|---|
 | `hub` | the parent's side: follows a broadcast (memory, journal), passes each entry on, hands the state over |
 | `worker_broadcast` | the worker's side: what a worker's node sees |
-| `link_budget` | how much is done in one turn of the reactor |
 | `frames` | what they say to each other |
 
 A worker's command goes to the parent, which appends it to its broadcast; the entry comes back to all workers. The

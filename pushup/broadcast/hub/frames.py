@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from pushup.broadcast.members import Member
+from pushup.broadcast import Member
 from pushup.core.commands import Command, Entry, Publish
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError, Refusal

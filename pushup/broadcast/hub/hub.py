@@ -16,11 +16,9 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from pushup import __version__
-from pushup.broadcast import Broadcast, Follower, HoldsState
+from pushup.broadcast import Broadcast, Follower, HoldsState, Member
 from pushup.broadcast.hub import frames
-from pushup.broadcast.hub.link_budget import Turns
-from pushup.broadcast.members import Member
-from pushup.broadcast.work_budget import units_of
+from pushup.broadcast.work_budget import Turns, units_of
 from pushup.core.commands import Entry, Outcome
 from pushup.core.errors import PushUpError
 from pushup.core.snapshot import Changes

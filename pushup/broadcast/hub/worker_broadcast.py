@@ -13,13 +13,11 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome
+from pushup.broadcast import Broadcast, Follower, Member, OnConfirmation, OnEnd, OnOutcome
 from pushup.broadcast.admission import WaitingLimits, WaitingRoom
 from pushup.broadcast.hub import frames
 from pushup.broadcast.hub.hub import BEAT_SECONDS
-from pushup.broadcast.hub.link_budget import Turns
-from pushup.broadcast.members import Member
-from pushup.broadcast.work_budget import Pace, free, work_of
+from pushup.broadcast.work_budget import Pace, Turns, free, work_of
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.errors import PushUpError, Refusal

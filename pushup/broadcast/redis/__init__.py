@@ -12,11 +12,11 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `replica` | applies entries; notices one that does not follow the last (`Diverged`) |
 | `heartbeat` | four times a second: lease, members, whether reading is stuck |
 | `lease` | until when a node may say that there is nothing else |
-| `leader`, `checkpoint_saver` | what one node does for all, such as saving the checkpoint |
-| `pending_publishers`, `acknowledgements` | publishers waiting for their entry; for it to be replicated or stable |
+| `leader` | what one node does for all, such as saving the checkpoint |
+| `acknowledgements` | publishers that wait for their entry, or for it to be replicated or stable |
 | `log`, `scripts` | the keys in Redis and the operations on them; the atomic ones are Lua scripts |
-| `records`, `replies` | what is read |
-| `checkpoint_loader`, `chunk_size` | reads the checkpoint and the entries after it, in pieces; their size |
+| `records`, `replies` | what is read, and how much at a time |
+| `checkpoint_loader` | reads the checkpoint and the entries after it, in pieces |
 | `append.lua` | appends a command to the log |
 | `begin.lua` | begins a new epoch |
 | `load.lua` | reads the head of the checkpoint, and has saves wait until its parts were read |
@@ -26,7 +26,7 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `save.lua` | brings the checkpoint up to date, and trims the log |
 | `switch.lua` | appends an entry that changes how the log is followed |
 | `vouch.lua` | after a restart of Redis: who has found all that it knows in the log |
-| `connector`, `address` | finds Redis, with or without Sentinels; the URL |
+| `connector` | finds Redis, with or without Sentinels |
 | `redis_connection`, `redis_errors` | Redis' protocol, on hiredis; error replies and other failures as types |
-| `redis_limits` | the settings |
+| `redis_settings` | the settings, and the URL |
 """

@@ -14,10 +14,9 @@ import msgspec
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.formats import IN_REDIS, NotUnderstood, check_known
-from pushup.broadcast.redis.chunk_size import PIECE_BYTES, Count
 from pushup.broadcast.redis.records import Chain, Loaded, SavedHead
 from pushup.broadcast.redis.redis_errors import Malformed
-from pushup.broadcast.redis.replies import log_entry, number, tail_of
+from pushup.broadcast.redis.replies import PIECE_BYTES, Count, log_entry, number, tail_of
 from pushup.core.snapshot import Snapshot, Tables
 
 FIRST = 16

@@ -9,9 +9,9 @@ from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
-from pushup.broadcast.redis.address import RedisAddress
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
+from pushup.broadcast.redis.redis_settings import RedisAddress
 from pushup.transport.adopted_transport import SharedTransport
 
 

@@ -19,13 +19,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast import OnEnd
-from pushup.broadcast.members import Member
+from pushup.broadcast import Member, OnEnd
 from pushup.broadcast.outage_log import Outage
 from pushup.broadcast.redis.acknowledgements import Confirmations
-from pushup.broadcast.redis.checkpoint_saver import SAVE_CHANGES, Saving
 from pushup.broadcast.redis.durability import Durability
-from pushup.broadcast.redis.leader import FirstNode
+from pushup.broadcast.redis.leader import SAVE_CHANGES, FirstNode, Saving
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
 from pushup.broadcast.redis.records import LastEntry, NodeReport, Report

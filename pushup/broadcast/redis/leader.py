@@ -1,22 +1,35 @@
 """What one node does for all: of those that can read the log, the one with the lowest id.
 
-It saves the checkpoint. It changes the version of the state machine, or the limits, once every living node has the new
-ones. And it gives the log up if no node can read its next entry.
+It saves the checkpoint, which also says how far the log may be trimmed. It changes the version of the state machine, or
+the limits, once every living node has the new ones. And it gives the log up if no node can read its next entry.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 from msgspec import json
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from pushup.broadcast.redis.checkpoint_saver import Saving
+from pushup.broadcast.redis.catch_up import EpochStarter
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.broadcast.redis.records import NodeReport, Report
+from pushup.broadcast.redis.redis_errors import Incomplete
 from pushup.broadcast.redis.replica import Diverged, Replica
 from pushup.core.commands import Configure, Upgrade
 from pushup.core.limits import Limits
 from pushup.core.snapshot import encode
+
+SAVE_SECONDS = 1.0
+"""How often the checkpoint is brought up to date while there are new entries."""
+
+SAVE_CHANGES = 2000
+"""After this many changed rows it is brought up to date at once: collecting and encoding them takes
+about 3 ms, and what one save adds is a small piece for a node that loads."""
+
+LOG_SECONDS = 60.0
+"""How long entries stay in the log after the checkpoint contains them. A node that was away for less can read on."""
 
 SETTLED_SECONDS = LEASE_SECONDS
 """How long the nodes must have wanted the same before a change that needs all of them is made."""
@@ -25,6 +38,48 @@ STUCK_SECONDS = 10.0
 """How long all nodes must have been unable to read an entry before the log is given up."""
 
 _log = Logger()
+
+
+class Saving:
+    """This node's saves of the checkpoint; one node at a time saves for all."""
+
+    def __init__(self, *, replica: Replica, epochs: EpochStarter, clock: IReactorTime) -> None:
+        self._replica = replica
+        self._epochs = epochs
+        self._clock = clock
+        self._saves: deque[tuple[float, int]] = deque()  # time and sequence of those in the last LOG_SECONDS
+
+    def forget(self) -> None:
+        """This node has started from another checkpoint: its saves say nothing of that one."""
+        self._saves.clear()
+
+    def is_due(self, saved: int) -> bool:
+        """Whether to bring the checkpoint at this sequence up to date now."""
+        if self._replica.cursor.sequence <= saved:
+            return False
+        last_save = self._saves[-1][0] if self._saves else 0.0
+        is_time = self._clock.seconds() >= last_save + SAVE_SECONDS
+        return is_time or self._replica.follower.changed_count >= SAVE_CHANGES
+
+    async def save(self, log: RedisLog, saved: int) -> None:
+        """Bring the checkpoint at `saved` up to what this node has applied."""
+        follower, now = self._replica.follower, self._clock.seconds()
+        changes = follower.changes(saved)
+        keep_after = 0
+        while self._saves and self._saves[0][0] <= now - LOG_SECONDS:
+            keep_after = self._saves.popleft()[1]
+        self._saves.append((now, changes.head.sequence))
+        try:
+            await log.save(saved, changes, self._replica.tag.decode(), keep_after=keep_after)
+        except Incomplete as error:
+            await self.begin_epoch(log, follower.cursor.epoch, str(error), after=self._replica.tag)
+
+    async def begin_epoch(self, log: RedisLog, over: str, reason: str, *, after: bytes = b"") -> None:
+        """Give the log up, which is in the epoch `over`, and begin another with this node's rows.
+
+        `after`: as that of `EpochStarter.begin`.
+        """
+        await self._epochs.begin(log, over, self._replica.cluster, self._replica.follower.state, reason, after=after)
 
 
 class FirstNode:

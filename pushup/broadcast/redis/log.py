@@ -28,13 +28,13 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 from pushup.broadcast.formats import FORMAT, other_format
 from pushup.broadcast.redis import scripts
 from pushup.broadcast.redis.checkpoint_loader import Loading
-from pushup.broadcast.redis.chunk_size import PIECE_OF_EPOCH, Count
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
 from pushup.broadcast.redis.redis_connection import RedisConnection, Reply
 from pushup.broadcast.redis.redis_errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
 from pushup.broadcast.redis.replies import (
     TAIL_FIELDS,
+    Count,
     LogEntries,
     info_of,
     log_entry,
@@ -56,6 +56,9 @@ LEASE_SECONDS = 3.0
 
 BATCH = 128
 """The most entries read at a time."""
+
+PIECE_OF_EPOCH = 512
+"""Rows of a new epoch that are encoded and sent at a time: 2 ms of work."""
 
 BEGIN_SECONDS = 60
 """How long the rows of a new epoch stay in Redis if the node that sends them does not get to begin it."""

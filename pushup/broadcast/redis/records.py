@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Raw, Struct
 
-from pushup.broadcast.members import Member
+from pushup.broadcast import Member
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor, PastEpoch
 from pushup.core.snapshot import Head, Snapshot

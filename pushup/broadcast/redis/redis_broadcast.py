@@ -11,21 +11,19 @@ from functools import partial
 
 from twisted.internet.interfaces import IReactorTime
 
-from pushup.broadcast import Broadcast, Follower, OnConfirmation, OnEnd, OnOutcome
+from pushup.broadcast import Broadcast, Follower, Member, OnConfirmation, OnEnd, OnOutcome
 from pushup.broadcast.admission import WaitingLimits, WaitingRoom
-from pushup.broadcast.members import Member
 from pushup.broadcast.outage_log import Outage
 from pushup.broadcast.progress_mark import ProgressMark
-from pushup.broadcast.redis.acknowledgements import Confirmations
+from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
 from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
-from pushup.broadcast.redis.checkpoint_saver import Saving
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.durability import Durability
 from pushup.broadcast.redis.heartbeat import Reporting
+from pushup.broadcast.redis.leader import Saving
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import open_log
-from pushup.broadcast.redis.pending_publishers import Pending
-from pushup.broadcast.redis.redis_limits import RedisLimits
+from pushup.broadcast.redis.redis_settings import RedisLimits
 from pushup.broadcast.redis.replica import Replica
 from pushup.broadcast.redis.session import Session
 from pushup.core.commands import Ack, Command, Outcome

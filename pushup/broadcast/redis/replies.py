@@ -1,4 +1,4 @@
-"""What Redis replies, as values."""
+"""What Redis replies, as values; and how much to ask it for at a time."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from pushup.core.snapshot import encode
 
 _command = msgspec.json.Decoder(Command)
 
+PIECE_BYTES = 128 * 1024
+"""A piece has about this size: one or two milliseconds of work, for Redis and for this node."""
 
 _is_name = re.compile(rb"[0-9a-f]{1,32}").fullmatch
 
@@ -148,3 +150,20 @@ def vouchers_of(followed: str, run: bytes, members: list[bytes], flat: list[byte
         frozenset(member.decode() for member in members),
         {name: frozenset(each.known) for name, each in vouchers.items() if each.run == followed},
     )
+
+
+class Count:
+    """How many items to ask for, so that a piece gets its size, whatever the size of the items."""
+
+    def __init__(self, first: int, most: int, piece_bytes: int = PIECE_BYTES) -> None:
+        """`first`: in the first piece, when their size is not known; `most`: in any piece, however small they are."""
+        self._most = most
+        self._bytes = piece_bytes
+        self.next = first
+        """Ask for this many."""
+
+    def had(self, items: int, size: int) -> None:
+        """So many items had this size, in bytes. The next piece is at most twice as large."""
+        if items:
+            fitting = items * self._bytes // max(size, 1)
+            self.next = max(1, min(2 * self.next, fitting, self._most))

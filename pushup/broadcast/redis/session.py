@@ -20,12 +20,11 @@ from twisted.logger import Logger
 from pushup.broadcast import OnOutcome
 from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.outage_log import Outage
-from pushup.broadcast.redis.acknowledgements import Confirmations
+from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.heartbeat import Reporting
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import Appended, RedisLog
-from pushup.broadcast.redis.pending_publishers import Pending
 from pushup.broadcast.redis.redis_errors import CannotConnect, EpochOver, ErrorReply, Lost, Malformed
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.work_budget import Pace, work_of

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pushup.broadcast import Broadcast, Follower, HoldsState
+from pushup.broadcast import Broadcast, Follower, HoldsState, Member
 from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.hub.hub import Hub
 from pushup.broadcast.hub.worker_broadcast import HubBroadcast
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_start import open_journal
-from pushup.broadcast.members import Member
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.broadcast.progress_mark import Mark, MarkFile, ProgressMark, mark_path
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome, Published

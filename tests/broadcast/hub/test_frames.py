@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from msgspec import DecodeError, Raw
 
+from pushup.broadcast import Member
 from pushup.broadcast.hub.frames import (
     Append,
     Beat,
@@ -30,7 +31,6 @@ from pushup.broadcast.hub.frames import (
     read_by_parent,
     read_by_worker,
 )
-from pushup.broadcast.members import Member
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Publish, Renew, Upgrade
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Refusal

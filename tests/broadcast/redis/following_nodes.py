@@ -16,7 +16,7 @@ from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect
-from pushup.broadcast.redis.redis_limits import RedisLimits
+from pushup.broadcast.redis.redis_settings import RedisLimits
 from pushup.core.answer import Answer
 from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor

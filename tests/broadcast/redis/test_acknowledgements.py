@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from pushup.broadcast.members import Member
+from pushup.broadcast import Member
 from pushup.broadcast.redis.acknowledgements import Confirmations
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.core.commands import Ack, Confirmation

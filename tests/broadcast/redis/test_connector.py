@@ -14,10 +14,10 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
-from pushup.broadcast.redis.address import parse_address
 from pushup.broadcast.redis.connector import Connector
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect
+from pushup.broadcast.redis.redis_settings import parse_address
 from tests.broadcast.redis.fake_redis import encode_reply
 from tests.net.tls_in_memory import ServerTls, Wire, exchange
 

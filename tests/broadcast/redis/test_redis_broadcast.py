@@ -14,15 +14,15 @@ from twisted.internet.task import Clock
 
 from pushup.broadcast.admission import WaitingLimits, size_of
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
-from pushup.broadcast.redis.checkpoint_saver import SAVE_CHANGES
 from pushup.broadcast.redis.heartbeat import REPORT_SECONDS
+from pushup.broadcast.redis.leader import SAVE_CHANGES
 from pushup.broadcast.redis.lease import MARGIN_SECONDS
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.broadcast.redis.records import Tail
 from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply
-from pushup.broadcast.redis.redis_limits import RedisLimits
+from pushup.broadcast.redis.redis_settings import RedisLimits
 from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.cursor import order_of

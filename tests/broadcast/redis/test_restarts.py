@@ -11,7 +11,7 @@ import pytest
 
 from pushup.broadcast.progress_mark import MARK_SECONDS, ProgressMark
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
-from pushup.broadcast.redis.chunk_size import PIECE_OF_EPOCH
+from pushup.broadcast.redis.log import PIECE_OF_EPOCH
 from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core.commands import ChannelState, Create, Entry, Outcome
 from pushup.core.cursor import Cursor, next_epoch, order_of

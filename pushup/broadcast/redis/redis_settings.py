@@ -1,4 +1,4 @@
-"""The address of Redis, with or without Sentinels: a URL.
+"""The settings of Redis: how a node uses it, and its address, with or without Sentinels, which is a URL.
 
     redis://[[USER]:PASSWORD@]HOST[:6379][/DATABASE]
     rediss://...                                                          the same over TLS
@@ -77,3 +77,16 @@ def _host(text: str, default: int) -> tuple[str, int]:
     if match is None or not 0 < (port := int(match[2] or default)) < 65536:
         raise ValueError(f"{text!r} is not of the form HOST:PORT" if text else "the URL contains no host")
     return match[1].strip("[]"), port
+
+
+class RedisLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a node uses Redis."""
+
+    redis_timeout_seconds: float = 5.0
+    """Maximum time without progress: no reply, and no further part of a large reply or request. Then the connection is
+    closed. A publisher gets 503 after this time, and may not know the outcome."""
+    redis_durable: bool = False
+    """Declares that Redis is one server without replicas that syncs each write, so that a restart of it loses
+    nothing. A node that sees a replica or a Sentinel ignores it for good."""
+    redis_prefix: str = "pushup"
+    """Prefix of all keys in Redis. Clusters with different prefixes are independent."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pushup.broadcast.hub.link_budget import Turns
-from pushup.broadcast.work_budget import TURN_UNITS
+from pushup.broadcast.work_budget import TURN_UNITS, Turns
 from pushup.transport.framed_link import Link, framed
 from tests.piped_links import TurnClock, join
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pushup.broadcast.redis.address import RedisAddress, parse_address, without_password
+from pushup.broadcast.redis.redis_settings import RedisAddress, parse_address, without_password
 
 
 @pytest.mark.parametrize(
