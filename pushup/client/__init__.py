@@ -2,10 +2,11 @@
 
 | file | what |
 |---|---|
-| `client.py` | `Client`, with a method for each call, and `ClientError` |
-| `http_connection.py` | an HTTP connection on which every wait ends |
+| `client.py` | `Client`, with a method for each call |
+| `http_connection.py` | an HTTP connection on which every wait ends, and `ClientError` |
 """
 
-from pushup.client.client import Client, ClientError
+from pushup.client.client import Client
+from pushup.client.http_connection import ClientError
 
 __all__ = ["Client", "ClientError"]

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-from pushup.client.http_connection import connection
+from pushup.client.http_connection import ClientError, connection
 
 TIMEOUT_SECONDS = 10.0
 """How long a call may take by default, beyond the time for which it asks the server to hold a poll."""
@@ -33,20 +33,6 @@ RETURN_SECONDS = 0.5
 """After a stream has ended in order, the client returns within this time, at random."""
 
 
-class ClientError(Exception):
-    """The server cannot be reached, or refused; then `status` is the HTTP status and `problem` the response's body."""
-
-    def __init__(self, text: str, status: int = 0, problem: dict[str, Any] | None = None) -> None:
-        super().__init__(text)
-        self.status = status
-        self.problem = problem or {}
-
-    @property
-    def may_pass(self) -> bool:
-        """Whether a retry may succeed."""
-        return self.status == 0 or self.status in (429, 502, 503, 504)
-
-
 class Client:
     """A client of the server at `url`, such as http://127.0.0.1:8080 or unix:/run/pushup.sock.
 
@@ -58,10 +44,7 @@ class Client:
         """Raises: ClientError if the URL is not valid."""
         self._key = key
         self._timeout = timeout
-        try:
-            self._connection = connection(url)
-        except ValueError as error:
-            raise ClientError(str(error)) from None
+        self._connection = connection(url)
         self._stopped = self._connection.stopped
         self._url = url.rpartition("@")[2]  # for errors, without a password
         self._tickets: dict[frozenset[str], str] = {}

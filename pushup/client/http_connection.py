@@ -1,4 +1,4 @@
-"""An HTTP connection on which every wait ends: at a deadline, or soon after `stop`."""
+"""An HTTP connection on which every wait ends: at a deadline, or soon after `stop`; and what a client raises."""
 
 from __future__ import annotations
 
@@ -18,8 +18,22 @@ STEP_SECONDS = 0.5
 """The longest wait in one system call. After each, the deadline, `stop` and Ctrl-C are looked at."""
 
 
+class ClientError(Exception):
+    """The server cannot be reached, or refused; then `status` is the HTTP status and `problem` the response's body."""
+
+    def __init__(self, text: str, status: int = 0, problem: dict[str, Any] | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.problem = problem or {}
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether a retry may succeed."""
+        return self.status == 0 or self.status in (429, 502, 503, 504)
+
+
 def connection(url: str) -> Connection:
-    """A connection to the server at `url`. Raises: ValueError."""
+    """A connection to the server at `url`. Raises: ClientError if the URL is not valid."""
     if url.startswith("unix:"):
         return Connection("localhost", path=url.removeprefix("unix:"))
     try:
@@ -28,7 +42,7 @@ def connection(url: str) -> Connection:
             return Connection(parts.hostname, parts.port, tls=parts.scheme == "https")
     except ValueError:
         pass  # the port is not valid
-    raise ValueError(f"{url!r} is not a valid URL; write one such as http://127.0.0.1:8080 or unix:/run/pushup.sock")
+    raise ClientError(f"{url!r} is not a valid URL; write one such as http://127.0.0.1:8080 or unix:/run/pushup.sock")
 
 
 class Connection(http.client.HTTPConnection):

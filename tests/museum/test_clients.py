@@ -9,7 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from pushup.client import client as client_module
-from pushup.client.client import Client, ClientError
+from pushup.client.client import Client
+from pushup.client.http_connection import ClientError
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import InMemoryServer
 
