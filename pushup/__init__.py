@@ -18,8 +18,7 @@
 | `service` | builds, starts and stops a server, on one page: what starts first is in its table |
 | `service_tree` | services that start and stop in an order |
 | `metrics` | the counters, and their Prometheus text |
-| `clock` | the monotonic clock for waiting, the steady time of messages |
-| `deadline_timer` | one reactor timer for many deadlines |
+| `clock` | the monotonic clock for waiting, with one timer for many deadlines; the steady time of messages |
 | `secret_files` | reads keys and passwords from files |
 
 docs/internals/architecture.md follows a publication, a poll and an expiry through these files.

@@ -1,4 +1,4 @@
-"""The clocks: a monotonic one for everything that waits, and a steady one for the times of messages.
+"""Time: a monotonic clock for everything that waits, with one timer for many deadlines, and a steady one for messages.
 
 | clock | for what | when the machine's clock is set |
 |---|---|---|
@@ -11,10 +11,12 @@ With Redis, the times of messages come from the clock of Redis. Why: docs/intern
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 WATCH_SECONDS = 1.0
@@ -86,3 +88,33 @@ class SteadyTime:
                 ahead=ahead,
             )
             self._jumped, self._logged_at = 0.0, now
+
+
+class Timer:
+    """Calls a function at the earliest of the times that were set, on the reactor's clock."""
+
+    def __init__(self, clock: IReactorTime, due: Callable[[], None]) -> None:
+        """`due` handles everything that is due, and then sets the next time with `not_after`."""
+        self._clock = clock
+        self._due = due
+        self.time = math.inf
+        self._call: IDelayedCall | None = None
+
+    def not_after(self, time: float | None) -> None:
+        """Make sure that `due` is called at this time or earlier. None: no deadline."""
+        if time is None or time >= self.time:
+            return
+        self.stop()
+        self.time = time
+        self._call = self._clock.callLater(max(0.0, time - self._clock.seconds()), self._ring)
+
+    def stop(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+        self.time = math.inf
+
+    def _ring(self) -> None:
+        self._call = None
+        self.time = math.inf
+        self._due()

@@ -16,7 +16,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
 from pushup.backends.limited_service import LimitedService, ServiceLimits
-from pushup.deadline_timer import Timer
+from pushup.clock import Timer
 from pushup.metrics import BackendCounters
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from msgspec import Struct
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
+from pushup.clock import Timer
 from pushup.core.errors import Overloaded, PushUpError, Unavailable
-from pushup.deadline_timer import Timer
 from pushup.metrics import BackendCounters
 
 T = TypeVar("T")

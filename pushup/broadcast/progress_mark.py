@@ -25,8 +25,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast.formats import check_known
+from pushup.clock import Timer
 from pushup.core.cursor import Cursor, PastEpochs, order_of
-from pushup.deadline_timer import Timer
 
 MARK_SECONDS = 1.0
 """How often the mark is written while there are new entries."""

@@ -75,7 +75,7 @@ class Turns:
         self._kept: tuple[int, Callable[[], None]] | None = None  # for the next turn, while the link is held
 
     def do(self, units: int, work: Callable[[], None]) -> None:
-        """Do this much work (`pushup.broadcast.work_budget`): now, or in the next turn before anything else arrives."""
+        """Do this much work, in units of `TURN_UNITS`: now, or in the next turn before anything else arrives."""
         if self._arrival != self._link.arrivals:
             self._arrival, self._done = self._link.arrivals, 0
         if self._done and self._done + units > TURN_UNITS:

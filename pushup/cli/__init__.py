@@ -1,8 +1,7 @@
-"""The command line. `pushup.cli:main` is its entry point.
+"""The command line: the `pushup` command, with its subcommands. `pushup.cli:main` is its entry point.
 
 | file | what |
 |---|---|
-| `commands.py` | the `pushup` command, with its subcommands |
 | `client_commands.py` | `publish`, `poll` and `channel`: they use the Python client, and import no part of the server |
 | `server_commands.py` | `serve`, `check-config` and `new-cluster`: their flags; they import the server when they run |
 | `new_cluster.py` | gives a copied log in Redis the name of a cluster of its own |
@@ -10,6 +9,24 @@
 | `serving.py` | runs a server: signals, reloading, the greeting |
 """
 
-from pushup.cli.commands import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import click
+
+from pushup import __version__
+from pushup.cli import client_commands, server_commands
+from pushup.host.build_form import build
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message=f"%(prog)s, version %(version)s, {build()}", prog_name="pushup")
+def main() -> None:
+    """PushUp: publish messages, and deliver them to browsers by long polling."""
+
+
+main.add_command(server_commands.serve)
+main.add_command(server_commands.check_config)
+main.add_command(server_commands.new_cluster)
+main.add_command(client_commands.publish)
+main.add_command(client_commands.poll)
+main.add_command(client_commands.channel)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pushup.settings.log_options import FORMATS, LEVELS
+from pushup.settings import LOG_FORMATS, LOG_LEVELS
 
 if TYPE_CHECKING:
     from pushup.settings.settings import Settings
@@ -30,8 +30,8 @@ def _settings_options(function: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--broadcast", metavar="URL", help="Message log: memory:, journal:PATH or redis://HOST."),
         click.option("--workers", metavar="N", help="Number of processes that serve clients; auto: one per core."),
-        click.option("--log-level", type=click.Choice(LEVELS), help="Lowest level to log."),
-        click.option("--log-format", type=click.Choice(FORMATS), help="Format of a log line."),
+        click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Lowest level to log."),
+        click.option("--log-format", type=click.Choice(LOG_FORMATS), help="Format of a log line."),
         click.option(
             "--set", "others", multiple=True, metavar="NAME=VALUE",
             help="Any other setting, e.g. --set retention_seconds=10m (docs/operate/settings.md). Can be repeated.",

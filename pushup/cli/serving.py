@@ -16,11 +16,10 @@ from pushup.broadcast.journal_file import JournalError
 from pushup.clock import use_monotonic_clock
 from pushup.host import preflight
 from pushup.host.logs import start_logging
-from pushup.host.process_limits import raise_file_limit, tune_garbage_collector
+from pushup.host.process_limits import raise_file_limit, tune_garbage_collector, usable_cores
 from pushup.host.systemd_notify import make_systemd_notifier
 from pushup.service import PushUpService, make_service
 from pushup.settings.settings import Settings, SettingsError
-from pushup.workers.worker_count import worker_count
 
 if TYPE_CHECKING:
     from pushup.workers.parent import Parent
@@ -85,6 +84,12 @@ def run_server(
     except OSError as error:
         raise click.ClickException(error.strerror or str(error)) from None
     reactor.run(installSignalHandlers=False)
+
+
+def worker_count(settings: Settings) -> int:
+    """How many workers these settings ask for: `auto` is one for each processor that this server may use."""
+    workers = settings.server.workers
+    return usable_cores() if workers == "auto" else workers
 
 
 def _make_service(settings: Settings, reactor: Any) -> PushUpService | Parent:

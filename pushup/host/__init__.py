@@ -4,7 +4,7 @@
 |---|---|
 | `host` | what a server stands on: its process, clocks, disk and network; a simulated one has another |
 | `preflight` | checks that this machine provides what the settings need |
-| `process_limits` | file descriptors, and the garbage collector |
+| `process_limits` | processors, file descriptors, and the garbage collector |
 | `logs` | the log |
 | `systemd_notify` | notifies systemd: ready, alive, stopping |
 | `build_form` | the commit of this build, and whether it is compiled |

@@ -1,11 +1,16 @@
-"""What a server asks of its process: file descriptors, and how often Python looks for reference cycles."""
+"""What a server may use, and what it asks of its process: processors, file descriptors, the garbage collector."""
 
 from __future__ import annotations
 
 import gc
+import os
 import resource
+from math import ceil
+from pathlib import Path
 
 from twisted.logger import Logger
+
+CGROUP = Path("/sys/fs/cgroup")
 
 RESERVED_FILES = 64
 """File descriptors that clients never get. A node needs some 20, and one for each request to the application."""
@@ -53,3 +58,27 @@ def tune_garbage_collector() -> None:
     """
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def usable_cores(cgroup: Path = CGROUP) -> int:
+    """The processors that this process may run on; less, if its control group gets less time than they have.
+
+    A container with `cpus: 1.5` on a large machine can use 2. Versions 1 and 2 of control groups are read, where the
+    container sees its own.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = _share(cgroup)
+    return cores if share is None else max(1, min(cores, ceil(share)))
+
+
+def _share(cgroup: Path) -> float | None:
+    """How many processors' time the control group may use; None if that is not limited."""
+    try:
+        if (cgroup / "cpu.max").exists():
+            quota, period = (cgroup / "cpu.max").read_text().split()
+        else:
+            quota = (cgroup / "cpu/cpu.cfs_quota_us").read_text()
+            period = (cgroup / "cpu/cpu.cfs_period_us").read_text()
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (OSError, ValueError):
+        return None  # "max", or no control groups

@@ -22,7 +22,7 @@ from typing import Protocol
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from pushup.deadline_timer import Timer
+from pushup.clock import Timer
 from pushup.service_tree import InOrder
 
 STARTING_STEP_SECONDS = 0.25

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IReactorTime
 
 from pushup.broadcast import Broadcast
+from pushup.clock import Timer
 from pushup.core.commands import Expire, Outcome
 from pushup.core.errors import PushUpError
 from pushup.core.state import ReplicatedState
-from pushup.deadline_timer import Timer
 
 EXPIRY_SECONDS = 1.0
 """How late something may expire while no entry comes. All that is due within this time takes one entry."""

@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from pushup import __version__
 from pushup.broadcast import Broadcast, HoldsState, Member, OnConfirmation, OnOutcome
+from pushup.clock import Timer
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome, Published
@@ -31,7 +32,6 @@ from pushup.core.poll import Poll
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import take_apart
 from pushup.core.subscription import Holder, Subscription
-from pushup.deadline_timer import Timer
 from pushup.metrics import Metrics
 from pushup.node.drain import Balancers, Drain
 from pushup.node.expiry import Expiry
@@ -260,13 +260,10 @@ class Node(HoldsState, Generic[H]):
             seconds,
             balancers=self._balancers.recent(),
             held=lambda: self.polls.count,
-            answer=self._answer_latest,
+            answer=lambda count: self._answer(self.polls.end_all(count)),
         )
         self._drain.start()
         return self._drain.done
-
-    def _answer_latest(self, count: int) -> None:
-        self._answer(self.polls.end_all(count))
 
     # Answers.
 

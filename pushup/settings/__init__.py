@@ -6,5 +6,10 @@
 | `server` | the settings of the server as a whole; those of a part are in its module |
 | `convert` | converts values: units, sizes, lists, tables |
 | `channel_policies` | checks what is set for channels with some prefix |
-| `log_options` | the levels and formats of the log |
 """
+
+from __future__ import annotations
+
+# Here, so that the command line can list them without Twisted.
+LOG_LEVELS = ("debug", "info", "warn", "error")
+LOG_FORMATS = ("text", "json")

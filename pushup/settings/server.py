@@ -14,7 +14,7 @@ from pushup.net.api.cors import canonical_origin
 from pushup.net.listener import is_public
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.secret_files import MIN_KEY_LENGTH, named_key
-from pushup.settings.log_options import FORMATS, LEVELS
+from pushup.settings import LOG_FORMATS, LOG_LEVELS
 
 _HOST_NAME = re.compile(r"\*|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?").fullmatch
 
@@ -61,8 +61,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def mistakes(self) -> Iterator[tuple[str, str]]:
         """Each setting whose value cannot be used, and why."""
         for name, value, choices in (
-            ("log_level", self.log_level, LEVELS),
-            ("log_format", self.log_format, FORMATS),
+            ("log_level", self.log_level, LOG_LEVELS),
+            ("log_format", self.log_format, LOG_FORMATS),
             ("wait_strategy", self.wait_strategy, tuple(STRATEGIES)),
         ):
             if value not in choices:

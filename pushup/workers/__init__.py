@@ -8,14 +8,12 @@
 |---|---|
 | `parent` | the parent as a service: starts, stops and reloads like a server of one process |
 | `supervisor` | starts workers, replaces those that end or do not respond |
-| `worker_queries` | asks all workers a question, and keeps the counters of those that have ended |
 | `worker_process` | one worker's process, as the parent sees it |
 | `worker` | what runs in a worker's process |
-| `server_queries` | a worker's answers about the whole machine: it asks the parent, and the parent all workers |
+| `machine_queries` | questions about the whole machine: a worker asks the parent, and the parent all workers |
 | `socket_transport` | the sockets between the processes |
 | `control_protocol` | what parent and workers say to each other beside the order |
 | `machine_metrics` | one metrics page of many: counters are added, gauges get a label |
-| `worker_count` | how many workers there are |
 
 With Redis there is no hub: each worker follows the log itself. Why it is built like this:
 docs/internals/decisions/0018-workers.md.

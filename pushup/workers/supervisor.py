@@ -17,8 +17,8 @@ from pushup.settings.settings import Settings
 from pushup.transport.framed_link import Link, Silence
 from pushup.workers import control_protocol
 from pushup.workers.machine_metrics import Family, Sample
+from pushup.workers.machine_queries import WorkerQueries
 from pushup.workers.worker_process import Child, Starts, told
-from pushup.workers.worker_queries import WorkerQueries
 
 SILENCE_SECONDS = 10.0
 """A worker that sends no heartbeat for this long is killed, and replaced."""

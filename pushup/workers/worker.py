@@ -24,7 +24,7 @@ from pushup.service_tree import Part, Periodic
 from pushup.settings.settings import Settings, SettingsError
 from pushup.transport.framed_link import Link
 from pushup.workers import control_protocol
-from pushup.workers.server_queries import ServerQueries
+from pushup.workers.machine_queries import ServerQueries
 from pushup.workers.socket_transport import SocketTransport
 
 _log = Logger()

@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor, IWriteDe
 from zope.interface import implementer
 
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
-from pushup.transport.adopted_transport import SharedTransport
+from pushup.transport import SharedTransport
 
 _numbers = count(100)
 

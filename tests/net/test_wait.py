@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from pushup.net.wait import epoll
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 from pushup.net.wait.strategies import STRATEGIES
-from pushup.transport.adopted_transport import SharedTransport
+from pushup.transport import SharedTransport
 from tests.net.in_memory import InMemoryReactor
 
 

@@ -19,7 +19,6 @@ NOT_OF_A_SERVER = {
     "pushup.host",
     "pushup.host.build_form",
     "pushup.settings",
-    "pushup.settings.log_options",
     "pushup.secret_files",
 }
 

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 from pushup.net.wait import dispatch
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
-from pushup.transport.adopted_transport import SharedTransport
+from pushup.transport import SharedTransport
 from pushup.transport.framed_link import Link
 from tests.simulation.network import End
 from tests.simulation.world import Process

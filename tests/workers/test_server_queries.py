@@ -12,7 +12,7 @@ from pushup.metrics import Metrics, MetricsPage
 from pushup.transport.framed_link import LENGTH_BYTES
 from pushup.workers import control_protocol
 from pushup.workers.machine_metrics import families
-from pushup.workers.server_queries import PARENT_SECONDS, ServerQueries
+from pushup.workers.machine_queries import PARENT_SECONDS, ServerQueries
 
 POLLS = {"a": 3, "b": 1}
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from pushup.cli.serving import worker_count
+from pushup.host.process_limits import usable_cores
 from pushup.settings.settings import Settings
-from pushup.workers.worker_count import usable_cores, worker_count
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_a_system_that_does_not_say_where_a_process_may_run(
 def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A number is that number; one is the default."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
-    monkeypatch.setattr("pushup.workers.worker_count.usable_cores", lambda: 3)
+    monkeypatch.setattr("pushup.cli.serving.usable_cores", lambda: 3)
     settings = Settings()
     assert worker_count(settings) == 1
     for workers, expected in ((5, 5), ("auto", 3)):

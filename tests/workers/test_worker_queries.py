@@ -9,8 +9,8 @@ import msgspec
 
 from pushup.workers import control_protocol
 from pushup.workers.machine_metrics import Family, one_page
+from pushup.workers.machine_queries import ANSWER_SECONDS
 from pushup.workers.supervisor import SILENCE_SECONDS
-from pushup.workers.worker_queries import ANSWER_SECONDS
 from tests.workers.stand_ins import PARENT, Ship, StandIn, metrics
 
 

@@ -27,10 +27,10 @@ from pushup.broadcast import Member, OnConfirmation, OnOutcome
 from pushup.broadcast.admission import WaitingRoom
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
+from pushup.clock import Timer
 from pushup.core.commands import Ack, Command, Confirmation, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Refusal
-from pushup.deadline_timer import Timer
 
 DEADLINE_STEP_SECONDS = 1 / 16
 """Deadlines are rounded up to a multiple of this: at each, all waiting requests are checked."""

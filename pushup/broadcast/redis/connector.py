@@ -12,7 +12,7 @@ from twisted.internet.protocol import Factory
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
 from pushup.broadcast.redis.redis_settings import RedisAddress
-from pushup.transport.adopted_transport import SharedTransport
+from pushup.transport import SharedTransport
 
 
 class Connects(Protocol):

@@ -28,8 +28,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from pushup.broadcast.redis.redis_errors import ErrorReply, Lost
-from pushup.deadline_timer import Timer
-from pushup.transport.adopted_transport import SharedTransport
+from pushup.clock import Timer
+from pushup.transport import SharedTransport
 
 Reply = Any
 """bytes, int, None, a list of these; or an exception: `ErrorReply`, or `Lost`."""

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWriteDescriptor
 
-from pushup.transport.adopted_transport import SharedTransport
+from pushup.transport import SharedTransport
 
 
 class Watched(Protocol):

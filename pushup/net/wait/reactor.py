@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from pushup.net.wait import dispatch
 from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched
-from pushup.transport.adopted_transport import SharedTransport
+from pushup.transport import SharedTransport
 
 
 @implementer(IReadWriteDescriptor)
