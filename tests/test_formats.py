@@ -180,7 +180,7 @@ def test_a_report_of_another_release_is_read(struct: type) -> None:
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"1", b'{"type":"close"}', b'{"type":"close","channel":5}'])
 def test_what_no_release_writes_is_damage(text: bytes) -> None:
     """Text that is cut off, a field that is missing, or one of another type."""
-    decoder = DECODERS["pushup.broadcast.redis.replies._command"]
+    decoder = DECODERS["pushup.broadcast.redis.records._command"]
     with pytest.raises(msgspec.DecodeError) as raised:
         decoder.decode(text)
     check_known("this", raised.value, "")
@@ -188,7 +188,7 @@ def test_what_no_release_writes_is_damage(text: bytes) -> None:
 
 def test_a_kind_that_is_not_known_is_refused() -> None:
     """A command of a newer release is one."""
-    decoder = DECODERS["pushup.broadcast.redis.replies._command"]
+    decoder = DECODERS["pushup.broadcast.redis.records._command"]
     with pytest.raises(msgspec.DecodeError) as raised:
         decoder.decode(b'{"type":"future"}')
     with pytest.raises(NotUnderstood, match="future"):

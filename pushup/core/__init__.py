@@ -5,9 +5,8 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | file | what it defines |
 |---|---|
 | `state` | the replicated state: `apply` an entry, expiry, snapshots, changes |
-| `channels`, `channel` | all channels by name and id; one channel and its messages, and what an entry did to some |
-| `due_channels` | channels in the order in which they are due |
-| `message_cache`, `message` | all cached messages, bounded; one message |
+| `channels`, `channel` | all channels by name and id; one channel, and one message; what an entry did to channels |
+| `message_cache` | all cached messages, bounded |
 | `bounded_table` | tables that keep rows for some time, such as that of idempotency keys |
 | `rows`, `snapshot` | the rows of the state as values; the whole state as one, and how rows are stored and sent |
 | `change_log` | which rows changed since the last checkpoint |
@@ -23,7 +22,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `poll`, `cursor` | what a client asks for, and how far it has seen; epochs, which cursors name |
 | `answer` | what a poll gets: messages, gaps, closings, the next cursor |
 | `reading` | how a poll's answer is made of the state; decides who gets a gap |
-| `time_tree` | things by the time they are due |
+| `time_tree` | things by the time they are due; channels, in an order that is the same on every node |
 | `grant` | what a request may do, and on whose behalf |
 | `limits`, `errors` | the bounds; what can go wrong, and why commands and polls are refused that are in order |
 """

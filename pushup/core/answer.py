@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct
 
-from pushup.core.channel import GapReason
-from pushup.core.message import Attributes
+from pushup.core.channel import Attributes, GapReason
 
 
 class Received(Attributes, frozen=True):

@@ -1,4 +1,8 @@
-"""A channel: a message stream (PushUp §3.2), with its cached messages in a time-keyed tree.
+"""A channel: a message stream (PushUp §3.2), with its cached messages in a time-keyed tree; and what a message is.
+
+A message is one published value, stored once for all of its channels (docs/internals/architecture.md). What a publisher
+may add to channels and data is one value, `Attributes`. It travels whole, from the body of a publication through the
+log or the journal into every cache. Another attribute is added here, and checked in `net.api.bodies`.
 
 `Touched` says what an entry has done to channels, for those who hold polls on them.
 """
@@ -11,18 +15,21 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from sortedcontainers import SortedKeyList
 
 from pushup.core.machine_rules import Retention
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Message
 from pushup.core.poll import Selection
+from pushup.core.shelves import Shelf
 
 DropReason = Literal["expired", "evicted", "closed"]
 """Why a message is dropped: `pushup_messages_dropped_total` counts by these, and the gap says the same."""
 
 GapReason = Literal[DropReason, "lost"]
 """Why a client gets a gap. `lost`: the order itself has lost entries."""
+
+MESSAGE_OVERHEAD_BYTES = 1024
+"""What a message takes besides its data: the object, its place in two trees, its names. Measured: 0.6-1.0 KiB."""
 
 LIST_LIMIT = 2048
 """Up to this many messages a list serves as the tree: they arrive in order. Dropping the oldest takes 0.2 us then. In a
@@ -31,6 +38,50 @@ LIST_LIMIT = 2048
 _place = attrgetter("time", "sequence")
 _time = attrgetter("time")
 _sequence = attrgetter("sequence")
+
+
+# `gc=False`, as for snapshots: with a million of them, looking for cycles, in which they cannot be, takes long.
+class Attributes(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """What a message may have. Where clients see a message, they are fields of it."""
+
+    event: str = ""
+    """A name for clients that dispatch on one."""
+    ephemeral: bool = False
+    """It is of use only at once: kept for some seconds, in memory of its own, and then dropped without a gap."""
+
+
+def attributes_of(given: Attributes) -> Attributes | None:
+    """Those of something that has them among its fields; None if it has none, as most."""
+    if given.event or given.ephemeral:
+        return Attributes(event=given.event, ephemeral=given.ephemeral)
+    return None
+
+
+class Message(Struct, eq=False, gc=False):
+    """One published value with its place in the order.
+
+    `data` is JSON text as the publisher wrote it; it is never decoded, so a number keeps all its digits. `size`: the
+    bytes that count against `retention_bytes`. `holders`: how many channels still keep the message; the cache drops it
+    with the last one. `before`, `after`: the sequences of its neighbours on its shelf; 0: none.
+    """
+
+    sequence: int
+    time: float
+    channels: tuple[str, ...]
+    data: Raw
+    attributes: Attributes | None
+    shelf: Shelf
+    before: int = 0
+    after: int = 0
+    holders: int = 0
+    size: int = 0
+
+    def __post_init__(self) -> None:
+        self.size = len(memoryview(self.data)) + MESSAGE_OVERHEAD_BYTES
+
+    @property
+    def is_ephemeral(self) -> bool:
+        return self.attributes is not None and self.attributes.ephemeral
 
 
 class Channel(Struct, eq=False, gc=False):

@@ -14,10 +14,10 @@ from operator import attrgetter
 
 from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel, Touched
-from pushup.core.due_channels import DueChannels
 from pushup.core.errors import Overloaded, UnknownChannel
 from pushup.core.machine_rules import Retention, Rules
 from pushup.core.rows import ChannelRow
+from pushup.core.time_tree import DueChannels
 
 
 def is_id(name: str) -> bool:

@@ -11,9 +11,9 @@ from typing import Literal
 
 from msgspec import Raw, Struct, json
 
+from pushup.core.channel import Attributes
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
-from pushup.core.message import Attributes
 
 
 class Draft(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):

@@ -13,10 +13,9 @@ from operator import attrgetter
 from typing import get_args
 
 from pushup.core.change_log import Name, TableChanges
-from pushup.core.channel import Channel, DropReason
+from pushup.core.channel import Channel, DropReason, Message
 from pushup.core.channels import Channels
 from pushup.core.machine_rules import EPHEMERAL, Retention, Rules
-from pushup.core.message import Message
 from pushup.core.rows import MessageRow
 from pushup.core.shelves import BySequence, RetentionClass, Shelf
 

@@ -9,9 +9,8 @@ from operator import attrgetter
 from msgspec.structs import asdict
 
 from pushup.core.answer import Answer, Gap, Received
-from pushup.core.channel import Channel, GapReason
+from pushup.core.channel import Channel, GapReason, Message
 from pushup.core.cursor import NO_PAST, Cursor, PastEpochs, Start
-from pushup.core.message import Message
 from pushup.core.poll import Selection
 
 RECEIVED_OVERHEAD_BYTES = 320

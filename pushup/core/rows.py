@@ -11,8 +11,7 @@ from typing import Any, Protocol
 from msgspec import Raw, Struct, field
 
 from pushup.core.change_log import Name
-from pushup.core.channel import Channel, GapReason
-from pushup.core.message import Attributes, Message
+from pushup.core.channel import Attributes, Channel, GapReason, Message
 from pushup.core.shelves import Shelf
 
 BUCKET = 512

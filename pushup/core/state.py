@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from pushup.core.bounded_table import BoundedTable, Keys, Remembered
 from pushup.core.change_log import ChangeLog, Name
-from pushup.core.channel import Channel, Touched
+from pushup.core.channel import Channel, Message, Touched
 from pushup.core.channels import Channels, is_id, unknown_channel
 from pushup.core.commands import (
     ChannelState,
@@ -36,7 +36,6 @@ from pushup.core.cursor import NO_PAST, Cursor
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import Rules
-from pushup.core.message import Message
 from pushup.core.message_cache import Cache
 from pushup.core.snapshot import BOUNDED, CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Table, Tables, stored
 

@@ -22,10 +22,10 @@ from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.progress_mark import Mark
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
 from pushup.core.commands import Close, Command, Continue, Create, Entry, Expire, Outcome, Published
 from pushup.core.cursor import REMEMBERED
 from pushup.core.limits import ChannelPolicy, Limits
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.snapshot import Changes, Snapshot, Stored, empty_head
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import head_of_new_epoch, rows_of_new_epoch

@@ -8,12 +8,12 @@ from typing import Any
 from msgspec import Raw
 
 from pushup.core.answer import Answer
+from pushup.core.channel import Attributes, Message, attributes_of
 from pushup.core.commands import Command, Draft, Entry, Outcome, Publish
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.machine_rules import Rules
-from pushup.core.message import Attributes, Message, attributes_of
 from pushup.core.poll import Poll, Selection
 from pushup.core.shelves import RetentionClass, Shelf
 from pushup.core.state import ReplicatedState

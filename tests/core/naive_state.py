@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from pushup.core.answer import Answer, Gap
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Attributes
 from pushup.core.commands import (
     ChannelState,
     Close,
@@ -26,7 +27,6 @@ from pushup.core.commands import (
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, Overloaded, UnknownChannel
 from pushup.core.limits import ChannelPolicy, Limits
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Attributes
 from pushup.core.poll import Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
 from pushup.core.snapshot import Snapshot

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
 from pushup.core.limits import ChannelPolicy, Limits
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 
 from .builders import EPOCH, draft
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Publish, Renew
 from pushup.core.limits import ChannelPolicy, Limits
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
 

@@ -11,12 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from pushup.core.change_log import ChangeLog
-from pushup.core.channel import Touched
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Touched
 from pushup.core.channels import Channels
 from pushup.core.commands import Close, Create, Expire
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.machine_rules import Rules
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.snapshot import Changes, Snapshot, Stored, Tables, empty_head
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch

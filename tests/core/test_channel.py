@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from pushup.core.channel import LIST_LIMIT, Channel
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
+from pushup.core.channel import LIST_LIMIT, MESSAGE_OVERHEAD_BYTES, Channel
 from pushup.core.poll import Selection
 
 from .builders import message

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Draft, Expire, Publish, Renew
 from pushup.core.cursor import Cursor, Start
 from pushup.core.limits import ChannelPolicy, Limits
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Poll, Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
 

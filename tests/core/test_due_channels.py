@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pushup.core.channel import Channel
-from pushup.core.due_channels import DueChannels
+from pushup.core.time_tree import DueChannels
 
 
 def channel(id_: int, due: int) -> Channel:

@@ -9,11 +9,10 @@ from msgspec import Raw
 
 from pushup.core import message_cache as cache_module
 from pushup.core.change_log import ChangeLog
-from pushup.core.channel import Touched
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Attributes, Message, Touched
 from pushup.core.channels import Channels
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.machine_rules import Rules
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES, Attributes, Message
 from pushup.core.message_cache import Cache
 
 

@@ -7,11 +7,11 @@ from random import Random
 import msgspec
 import pytest
 
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
 from pushup.core.commands import Close, Command, Create, Entry, Expire, Outcome, Publish, Renew
 from pushup.core.cursor import Cursor, Start
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import Limits
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.poll import Poll, Selection
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
 from pushup.core.commands import (
     ChannelState,
     Close,
@@ -23,7 +24,6 @@ from pushup.core.commands import (
 from pushup.core.cursor import Cursor
 from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
 from pushup.core.limits import Limits
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish

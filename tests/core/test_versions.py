@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
 from pushup.core.commands import (
     Close,
     Configure,
@@ -21,7 +22,6 @@ from pushup.core.cursor import REMEMBERED, Cursor, PastEpoch, PastEpochs
 from pushup.core.errors import BadRequest, OutOfOrder, Overloaded, VersionTooNew
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
-from pushup.core.message import MESSAGE_OVERHEAD_BYTES
 from pushup.core.snapshot import Head, Snapshot, Tables, encode
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore

@@ -154,7 +154,7 @@ BUGS = (
         "PushUp 0.1: replicas differed",
         (
             Edit(
-                "pushup/core/due_channels.py",
+                "pushup/core/time_tree.py",
                 "        if due in self._unsorted:\n            return",
                 "        if False:\n            return",
             ),

@@ -153,7 +153,7 @@ _BUGS = (
         "holes-in-a-chain",
         "a chain of entries counts as unbroken although sequences are missing in it",
         "an attack: HINCRBY of `sequence`",
-        (Edit(f"{AT}/records.py", "self._is_unbroken &= is_next and logged", "self._is_unbroken &= logged"),),
+        (Edit(f"{AT}/checkpoint_loader.py", "self._is_unbroken &= is_next and logged", "self._is_unbroken &= logged"),),
         test=DAMAGE,
         why="steps of the simulation remove, and do not damage",
     ),

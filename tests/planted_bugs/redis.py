@@ -227,7 +227,7 @@ _BUGS = (
         "promoted-replica-trusted",
         "a replica that has taken over counts as a server that syncs each write",
         "Redis Sentinel loses acknowledged writes (Jepsen, 2013)",
-        (Edit(f"{AT}/replies.py", 'if info.get("second_repl_offset", "-1") != "-1" else ""', 'if False else ""'),),
+        (Edit(f"{AT}/records.py", 'if info.get("second_repl_offset", "-1") != "-1" else ""', 'if False else ""'),),
         test="tests/broadcast/redis/test_log.py::test_what_survives_a_restart",
         why="rare; not measured",
     ),
@@ -309,7 +309,9 @@ _BUGS = (
         "as snapshot-without-a-field",
         (
             Edit(
-                f"{AT}/records.py", "            self.past = (*self.past, PastEpoch(self.epoch, logged.last - 1))\n", ""
+                f"{AT}/checkpoint_loader.py",
+                "            self.past = (*self.past, PastEpoch(self.epoch, logged.last - 1))\n",
+                "",
             ),
         ),
         test="tests/broadcast/redis/test_restarts.py::test_what_a_mark_tells_a_new_node",
@@ -400,7 +402,7 @@ _BUGS = (
         "PushUp 0.1: an entry that cannot be read",
         (
             Edit(
-                f"{AT}/replies.py",
+                f"{AT}/records.py",
                 '        return LogEntry(Unreadable(f"{epoch}-{last}", str(error)), last, values[b"tag"], values[b"after"])\n',
                 "        raise ValueError(str(error)) from None\n",
             ),

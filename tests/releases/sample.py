@@ -17,6 +17,7 @@ from msgspec import Raw, structs
 from pushup import __version__
 from pushup.broadcast.formats import FORMAT
 from pushup.broadcast.journal_file import JournalFile
+from pushup.core.channel import Attributes
 from pushup.core.commands import (
     Close,
     Command,
@@ -32,7 +33,6 @@ from pushup.core.commands import (
 )
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.machine_rules import LATEST_VERSION
-from pushup.core.message import Attributes
 from pushup.core.snapshot import Snapshot, Tables, empty_head
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore

@@ -15,7 +15,7 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `leader` | what one node does for all, such as saving the checkpoint |
 | `acknowledgements` | publishers that wait for their entry, or for it to be replicated or stable |
 | `log`, `scripts` | the keys in Redis and the operations on them; the atomic ones are Lua scripts |
-| `records`, `replies` | what is read, and how much at a time |
+| `records` | what is read, and how much at a time |
 | `checkpoint_loader` | reads the checkpoint and the entries after it, in pieces |
 | `append.lua` | appends a command to the log |
 | `begin.lua` | begins a new epoch |

@@ -12,9 +12,10 @@ from twisted.logger import Logger
 
 from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.progress_mark import Mark
+from pushup.broadcast.redis.checkpoint_loader import Loaded
 from pushup.broadcast.redis.durability import Durability
 from pushup.broadcast.redis.log import RedisLog
-from pushup.broadcast.redis.records import LastEntry, Loaded, Tail
+from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
 from pushup.broadcast.redis.redis_errors import Malformed
 from pushup.broadcast.redis.replica import Replica, restored

@@ -11,13 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.formats import IN_REDIS, NotUnderstood, check_known
-from pushup.broadcast.redis.records import Chain, Loaded, SavedHead
+from pushup.broadcast.redis.records import PIECE_BYTES, Count, LogEntry, Tail, log_entry, number, tail_of
 from pushup.broadcast.redis.redis_errors import Malformed
-from pushup.broadcast.redis.replies import PIECE_BYTES, Count, log_entry, number, tail_of
-from pushup.core.snapshot import Snapshot, Tables
+from pushup.core.commands import Entry
+from pushup.core.cursor import PastEpoch
+from pushup.core.snapshot import Head, Snapshot, Tables
 
 FIRST = 16
 """Rows or entries in the first piece: they may be large."""
@@ -33,6 +35,63 @@ LEASE_SECONDS = 30.0
 
 RENEW_PIECES = 16
 """After so many pieces the lease is renewed: 2 MB, so that a link with 100 KB/s is fast enough."""
+
+
+class SavedHead(Struct, frozen=True, forbid_unknown_fields=True):
+    """The checkpoint's head, and the tag of its last entry."""
+
+    head: Head
+    tag: str
+
+
+class Chain:
+    """The entries after a checkpoint, as they are read, and where they lead."""
+
+    def __init__(self, saved: SavedHead) -> None:
+        self.entries: list[LogEntry] = []
+        self.epoch = saved.head.epoch
+        """The epoch of the next entry."""
+        self.past = saved.head.past_epochs
+        """The former names of the epoch."""
+        self.sequence = saved.head.sequence
+        """The last sequence so far."""
+        self._tag = saved.tag.encode()
+        self._is_unbroken = True
+
+    def add(self, logged: LogEntry) -> None:
+        entry = logged.entry
+        is_next = not isinstance(entry, Entry) or entry.sequence == self.sequence + 1
+        self._is_unbroken &= is_next and logged.after == self._tag
+        self.sequence, self._tag = logged.last, logged.tag
+        self.entries.append(logged)
+        if logged.new_name:
+            self.past = (*self.past, PastEpoch(self.epoch, logged.last - 1))
+            self.epoch = logged.new_name
+
+    def leads_to(self, tail: Tail) -> bool:
+        """Whether each entry follows the one before, from the checkpoint to this end of the log."""
+        return self._is_unbroken and (self.epoch, self.sequence, self._tag) == (tail.epoch, tail.sequence, tail.tag)
+
+    def break_off(self) -> None:
+        """What comes next is no entry."""
+        self._is_unbroken = False
+
+
+class Loaded(Struct, frozen=True):
+    """A checkpoint and the entries after it, up to where the log ended when the checkpoint had been read.
+
+    `complete`: no part of the checkpoint is missing; `is_whole`: nor any of the entries. `past`: the former names of
+    the epoch at the end.
+    """
+
+    tail: Tail
+    saved: SavedHead
+    snapshot: Snapshot
+    complete: bool
+    entries: list[LogEntry]
+    is_whole: bool
+    past: tuple[PastEpoch, ...]
+
 
 _saved_head = msgspec.json.Decoder(SavedHead)
 

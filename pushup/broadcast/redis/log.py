@@ -27,15 +27,16 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from pushup.broadcast.formats import FORMAT, other_format
 from pushup.broadcast.redis import scripts
-from pushup.broadcast.redis.checkpoint_loader import Loading
+from pushup.broadcast.redis.checkpoint_loader import Loaded, Loading, SavedHead
 from pushup.broadcast.redis.connector import Connects
-from pushup.broadcast.redis.records import LastEntry, Loaded, Report, SavedHead, Tail, Vouchers
-from pushup.broadcast.redis.redis_connection import RedisConnection, Reply
-from pushup.broadcast.redis.redis_errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
-from pushup.broadcast.redis.replies import (
+from pushup.broadcast.redis.records import (
     TAIL_FIELDS,
     Count,
+    LastEntry,
     LogEntries,
+    Report,
+    Tail,
+    Vouchers,
     info_of,
     log_entry,
     number,
@@ -44,6 +45,8 @@ from pushup.broadcast.redis.replies import (
     voucher,
     vouchers_of,
 )
+from pushup.broadcast.redis.redis_connection import RedisConnection, Reply
+from pushup.broadcast.redis.redis_errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.snapshot import Changes, Head, Stored, encode

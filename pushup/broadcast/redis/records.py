@@ -1,15 +1,31 @@
-"""What a node reads from the log in Redis, as values."""
+"""What a node reads from the log in Redis, as values, and how they are made of what Redis replies."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from enum import Enum
+from typing import Any
 
+import msgspec
 from msgspec import Raw, Struct
 
 from pushup.broadcast import Member
-from pushup.core.commands import Continue, Entry
-from pushup.core.cursor import Cursor, PastEpoch
-from pushup.core.snapshot import Head, Snapshot
+from pushup.broadcast.formats import IN_REDIS, check_known
+from pushup.broadcast.redis.redis_errors import Malformed
+from pushup.core.commands import Command, Continue, Entry, Publish
+from pushup.core.cursor import Cursor
+from pushup.core.snapshot import encode
+
+_command = msgspec.json.Decoder(Command)
+
+PIECE_BYTES = 128 * 1024
+"""A piece has about this size: one or two milliseconds of work, for Redis and for this node."""
+
+_is_name = re.compile(rb"[0-9a-f]{1,32}").fullmatch
+
+TAIL_FIELDS = ("epoch", "sequence", "tag", "run", "version", "cluster", "founded", "replicated")
+"""The fields of the state that `tail_of` takes; the scripts that return the end of the log name the same."""
 
 
 class Tail(Struct, frozen=True):
@@ -81,62 +97,6 @@ class Vouchers(Struct, frozen=True):
         return bool(self.by_node) and self.members.union(*self.by_node.values()) <= self.by_node.keys()
 
 
-class SavedHead(Struct, frozen=True, forbid_unknown_fields=True):
-    """The checkpoint's head, and the tag of its last entry."""
-
-    head: Head
-    tag: str
-
-
-class Chain:
-    """The entries after a checkpoint, as they are read, and where they lead."""
-
-    def __init__(self, saved: SavedHead) -> None:
-        self.entries: list[LogEntry] = []
-        self.epoch = saved.head.epoch
-        """The epoch of the next entry."""
-        self.past = saved.head.past_epochs
-        """The former names of the epoch."""
-        self.sequence = saved.head.sequence
-        """The last sequence so far."""
-        self._tag = saved.tag.encode()
-        self._is_unbroken = True
-
-    def add(self, logged: LogEntry) -> None:
-        entry = logged.entry
-        is_next = not isinstance(entry, Entry) or entry.sequence == self.sequence + 1
-        self._is_unbroken &= is_next and logged.after == self._tag
-        self.sequence, self._tag = logged.last, logged.tag
-        self.entries.append(logged)
-        if logged.new_name:
-            self.past = (*self.past, PastEpoch(self.epoch, logged.last - 1))
-            self.epoch = logged.new_name
-
-    def leads_to(self, tail: Tail) -> bool:
-        """Whether each entry follows the one before, from the checkpoint to this end of the log."""
-        return self._is_unbroken and (self.epoch, self.sequence, self._tag) == (tail.epoch, tail.sequence, tail.tag)
-
-    def break_off(self) -> None:
-        """What comes next is no entry."""
-        self._is_unbroken = False
-
-
-class Loaded(Struct, frozen=True):
-    """A checkpoint and the entries after it, up to where the log ended when the checkpoint had been read.
-
-    `complete`: no part of the checkpoint is missing; `is_whole`: nor any of
-    the entries. `past`: the former names of the epoch at the end.
-    """
-
-    tail: Tail
-    saved: SavedHead
-    snapshot: Snapshot
-    complete: bool
-    entries: list[LogEntry]
-    is_whole: bool
-    past: tuple[PastEpoch, ...]
-
-
 class NodeReport(Member, frozen=True, omit_defaults=True):
     """What a node reports beside what everybody may see.
 
@@ -166,3 +126,146 @@ class Report(Struct, frozen=True):
     complete: bool
     time: float
     members: list[bytes]
+
+
+def tail_of(
+    epoch: bytes | None,
+    sequence: bytes | None,
+    tag: bytes | None,
+    run: bytes | None,
+    version: bytes | None,
+    cluster: bytes | None,
+    founded: bytes | None,
+    replicated: bytes | None,
+) -> Tail:
+    return Tail(
+        (epoch or b"").decode(errors="replace"),
+        number(sequence or b"0"),
+        tag or b"",
+        (run or b"").decode(errors="replace"),
+        number(version or b"0"),
+        cluster.decode() if cluster is not None and _is_name(cluster) else "",
+        _seconds(founded or b"0"),
+        replicated is not None,
+    )
+
+
+def _seconds(text: bytes) -> float:
+    """A time in the state; 0 if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+def number(text: bytes) -> int:
+    """A number in the state; -1, which no log leads to, if it is none."""
+    try:
+        return int(text)
+    except ValueError:
+        return -1
+
+
+class LogEntries:
+    """Entries as Redis has sent them. Each is decoded when it is reached, for that may be a millisecond of work."""
+
+    def __init__(self, epoch: str, rows: list[Any]) -> None:
+        """`epoch`: that of the first."""
+        self._epoch = epoch
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        epoch = self._epoch
+        for row in self._rows:
+            logged = log_entry(epoch, *row)
+            yield logged
+            epoch = logged.new_name or epoch
+
+
+def log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
+    """Raises: Malformed, NotUnderstood."""
+    try:
+        return _log_entry(epoch, place, fields)
+    except (KeyError, ValueError) as error:
+        text = f"the stream has an entry {place.decode()} that PushUp did not write ({error!r})"
+        raise Malformed(text) from None
+
+
+def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
+    last = int(place.partition(b"-")[0])
+    values = fields_of(fields)
+    try:
+        command = _command.decode(values[b"command"])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        check_known(f"the entry {epoch}-{last} of the message log", error, IN_REDIS)
+        return LogEntry(Unreadable(f"{epoch}-{last}", str(error)), last, values[b"tag"], values[b"after"])
+    if type(command) is Publish and len(command.messages) > 1:
+        # Copied, so that a message that stays in the cache does not keep the text of all alive.
+        command = command.copy()
+    entry = Entry(epoch, last - command.width + 1, float(values[b"time"]), command)
+    return LogEntry(entry, last, values[b"tag"], values[b"after"])
+
+
+def info_of(text: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.decode().splitlines())
+    return {name: value for name, _, value in lines}
+
+
+def replica_in(info: dict[str, str]) -> str:
+    """The replica that this shows, if any."""
+    if info.get("connected_slaves", "0") != "0":
+        return "Redis has a replica"
+    return "Redis was a replica itself" if info.get("second_repl_offset", "-1") != "-1" else ""
+
+
+def fields_of(flat: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+class _Voucher(Struct, forbid_unknown_fields=True):
+    """What a node writes when it vouches: the run, and the nodes that it knows of."""
+
+    run: str
+    known: list[str]
+
+
+_voucher = msgspec.json.Decoder(_Voucher)
+
+
+def voucher(run: str, known: list[str]) -> bytes:
+    """What a node writes that vouches for the log in this run, and knows of these nodes."""
+    return encode(_Voucher(run, known))
+
+
+def vouchers_of(followed: str, run: bytes, members: list[bytes], flat: list[bytes]) -> Vouchers:
+    """Who vouches in the run that is followed. Raises: NotUnderstood, DecodeError."""
+    try:
+        vouchers = {name.decode(): _voucher.decode(text) for name, text in fields_of(flat).items()}
+    except msgspec.DecodeError as error:
+        check_known("what another node vouches for", error, IN_REDIS)
+        raise
+    return Vouchers(
+        run.decode(),
+        frozenset(member.decode() for member in members),
+        {name: frozenset(each.known) for name, each in vouchers.items() if each.run == followed},
+    )
+
+
+class Count:
+    """How many items to ask for, so that a piece gets its size, whatever the size of the items."""
+
+    def __init__(self, first: int, most: int, piece_bytes: int = PIECE_BYTES) -> None:
+        """`first`: in the first piece, when their size is not known; `most`: in any piece, however small they are."""
+        self._most = most
+        self._bytes = piece_bytes
+        self.next = first
+        """Ask for this many."""
+
+    def had(self, items: int, size: int) -> None:
+        """So many items had this size, in bytes. The next piece is at most twice as large."""
+        if items:
+            fitting = items * self._bytes // max(size, 1)
+            self.next = max(1, min(2 * self.next, fitting, self._most))

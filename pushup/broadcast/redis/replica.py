@@ -7,7 +7,8 @@ from collections.abc import Callable
 from twisted.logger import Logger
 
 from pushup.broadcast import Follower
-from pushup.broadcast.redis.records import Loaded, LogEntry, Unreadable
+from pushup.broadcast.redis.checkpoint_loader import Loaded
+from pushup.broadcast.redis.records import LogEntry, Unreadable
 from pushup.broadcast.work_budget import Pace, work_of
 from pushup.core.commands import Entry, Outcome
 from pushup.core.cursor import Cursor

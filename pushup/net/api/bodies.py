@@ -19,10 +19,10 @@ from typing import NamedTuple, get_args
 import msgspec
 from msgspec import UNSET, Raw
 
+from pushup.core.channel import Attributes, attributes_of
 from pushup.core.channels import is_id
 from pushup.core.commands import Ack, Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.errors import BadRequest
-from pushup.core.message import Attributes, attributes_of
 from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.decoding import BodyDecoder
 from pushup.net.api.schemas import (

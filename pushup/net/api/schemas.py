@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from pushup.core.answer import Answer
+from pushup.core.channel import Attributes
 from pushup.core.commands import Ack
-from pushup.core.message import Attributes
 
 ACK_SECONDS = 5.0
 """How long a publisher waits for a stronger acknowledgement, unless it says so."""

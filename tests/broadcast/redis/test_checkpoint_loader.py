@@ -10,12 +10,11 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from pushup.broadcast.redis.checkpoint_loader import LARGER, LEASE_SECONDS, RENEW_PIECES
+from pushup.broadcast.redis.checkpoint_loader import LARGER, LEASE_SECONDS, RENEW_PIECES, Loaded
 from pushup.broadcast.redis.leader import SAVE_CHANGES
 from pushup.broadcast.redis.log import RedisLog
-from pushup.broadcast.redis.records import Loaded
+from pushup.broadcast.redis.records import Count
 from pushup.broadcast.redis.redis_connection import RedisConnection
-from pushup.broadcast.redis.replies import Count
 from pushup.broadcast.work_budget import TURN_UNITS, Pace, work_of
 from pushup.core.commands import Command, Create, Entry, Expire
 from pushup.core.limits import Limits

@@ -11,9 +11,8 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from pushup.broadcast.redis.log import BATCH, RedisLog
-from pushup.broadcast.redis.records import LastEntry, Tail, Unreadable, Vouchers
+from pushup.broadcast.redis.records import PIECE_BYTES, LastEntry, Tail, Unreadable, Vouchers
 from pushup.broadcast.redis.redis_errors import EpochOver, ErrorReply, Malformed
-from pushup.broadcast.redis.replies import PIECE_BYTES
 from pushup.core.commands import Continue, Create, Entry, Publish
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.limits import Limits

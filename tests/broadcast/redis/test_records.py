@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from pushup.broadcast.redis.records import Chain, LogEntry, SavedHead, Tail, Vouchers
-from pushup.broadcast.redis.replies import Count, log_entry, tail_of
+from pushup.broadcast.redis.checkpoint_loader import Chain, SavedHead
+from pushup.broadcast.redis.records import Count, LogEntry, Tail, Vouchers, log_entry, tail_of
 from pushup.core.commands import Continue, Entry, Publish
 from pushup.core.cursor import Cursor, PastEpoch
 from pushup.core.limits import Limits

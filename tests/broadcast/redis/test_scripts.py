@@ -15,8 +15,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from pushup.broadcast.redis.checkpoint_loader import Loaded
 from pushup.broadcast.redis.log import RedisLog
-from pushup.broadcast.redis.records import LastEntry, Loaded, LogEntry, Report, Tail, Vouchers
+from pushup.broadcast.redis.records import LastEntry, LogEntry, Report, Tail, Vouchers
 from pushup.broadcast.redis.redis_errors import EpochOver, ErrorReply, Incomplete
 from pushup.core.commands import (
     Close,

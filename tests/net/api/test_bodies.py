@@ -7,9 +7,9 @@ import sys
 import pytest
 from msgspec import Raw
 
+from pushup.core.channel import Attributes
 from pushup.core.commands import Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.errors import BadRequest
-from pushup.core.message import Attributes
 from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.bodies import read_create, read_publication, read_renew, write, write_published
 from pushup.net.http_errors import MessageTooLarge
