@@ -73,7 +73,7 @@ class Rules:
 
     def require(self, version: int) -> None:
         """Raises: VersionTooNew if this release does not know this version, or the present one."""
-        needed = max(self.version, version)
+        needed = version if version > self.version else self.version
         if needed > LATEST_VERSION:
             text = f"the order has version {needed} of the state machine, and this PushUp knows {LATEST_VERSION}"
             raise VersionTooNew(text, needed=needed, version=LATEST_VERSION)
