@@ -31,7 +31,7 @@ class Connection:
     """One client. Most connections hold a poll; the attributes that this does not need are None meanwhile."""
 
     __slots__ = (
-        "_context", "_held", "_options", "input", "lingers_until", "output", "phase", "pipeline", "read_bytes", "since",
+        "_context", "_options", "held", "input", "lingers_until", "output", "phase", "pipeline", "read_bytes", "since",
         "socket",
     )  # fmt: skip
 
@@ -47,7 +47,8 @@ class Connection:
         self.pipeline: Pipeline | None = None
         self.output: OutputBuffer | None = None
         self._options: ResponseOptions | None = None
-        self._held: Held | None = None
+        self.held: Held | None = None
+        """What the application keeps for the request: a poll that waits, or a stream."""
 
     def on(self, event: Event) -> None:
         """Enter the states that follow an event."""
@@ -113,7 +114,7 @@ class Connection:
         output.discard()
         self._want()
         if self.phase is STREAMING:
-            cast(Streamed, self._held).drained()
+            cast(Streamed, self.held).drained()
         else:
             self._sent(Event.FLUSHED)
 
@@ -188,7 +189,7 @@ class Connection:
         return Client.of(self.socket)
 
     def hold(self, held: Held) -> None:
-        self._held = held
+        self.held = held
         if self.input is READING:
             self.phase = AFTER_HELD[self.phase]
         else:
@@ -210,7 +211,7 @@ class Connection:
         context = self._context
         if context.draining or not chunked:
             self._options = last(self._options)
-        self._held = streamed
+        self.held = streamed
         self.on(Event.STREAMED)
         return self.write(context.writer.stream_head(content_type, self._options, chunked=chunked) + first)
 
@@ -227,7 +228,7 @@ class Connection:
         if self.phase is CLOSED:
             return  # the client left while the application had its request
         idle = AFTER_SENT[self.phase]
-        self._held = None
+        self.held = None
         if not self._put(data):
             self.on(Event.SENT_IN_PART)
             return
@@ -294,6 +295,6 @@ class Connection:
         output, self.output = self.output, None
         if output is not None:
             output.discard()
-        held, self._held = self._held, None
+        held, self.held = self.held, None
         if held is not None:
             self._context.application.abandon(held)

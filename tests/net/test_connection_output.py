@@ -152,7 +152,7 @@ def test_sent_and_received_bytes_are_counted(server: ScriptedServer) -> None:
 def test_only_bodies_are_read_in_large_pieces(server: ScriptedServer) -> None:
     """Requests are read in small pieces, so that little of a flood is in memory; a large body in large pieces."""
     client = server.connect()
-    (connection,) = server.edge._connections
+    (connection,) = server.demultiplexer.wanted
     assert connection.read_bytes == READ_BYTES
     client.send(get(b"/echo", b"Content-Length: 200000\r\n", b"POST"))
     assert connection.read_bytes == READ_BODY_BYTES

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
+from pushup.net.connection import Connection
 from pushup.net.connection_states import Phase
 from pushup.net.edge_limits import EdgeLimits
 from tests.net.event_reader import read_chunks
@@ -123,8 +126,8 @@ def test_an_ended_stream_that_is_not_read_yet(server: ScriptedServer) -> None:
     client = server.connect(capacity=0)
     client.send(get(b"/stream"))
     server.application.end_streams()
-    (connection,) = server.edge._connections.values()
-    assert connection.phase is Phase.SENDING
+    (connection,) = server.demultiplexer.wanted
+    assert cast(Connection, connection).phase is Phase.SENDING
     client.read(None)
     assert body(client) == (b"begin.", True)
     client.send(get(b"/a"))

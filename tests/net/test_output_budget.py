@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections import Counter, deque
 from random import Random
 
 import pytest
@@ -27,15 +28,25 @@ class Slow:
     def __init__(self, budget: OutputBudget) -> None:
         self.kernel = InMemorySocket(capacity=0)
         self.buffer = OutputBuffer(self, 1 << 30, budget)
+        self.unsent: deque[bytes] = deque()
+        """What it has not accepted all of."""
         self.is_lost = False
+        self._accepted = 0  # bytes of the first of these
 
     def lost(self) -> None:
         self.is_lost = True
+        self.unsent.clear()
         self.buffer.discard()
+
+    def append(self, data: bytes) -> None:
+        self.unsent.append(data)
+        self.buffer.append(data)
 
     def accept(self, size: int) -> None:
         self.kernel.capacity = size
-        self.buffer.write(self.kernel.send)
+        self._accepted += self.buffer.write(self.kernel.send)
+        while self.unsent and self._accepted >= len(self.unsent[0]):
+            self._accepted -= len(self.unsent.popleft())
 
 
 def ignore() -> None:
@@ -70,23 +81,28 @@ def test_the_count_is_that_of_what_exists(seed: int) -> None:
     budget = OutputBudget(1 << 40, ignore)
     clients = [Slow(budget) for _ in range(5)]
     shared = [bytes([number]) * random.randint(0, 300) for number in range(2, 8)]
+    owners: dict[bytes, Slow | None] = {}  # who was the first to hold it, until that client has sent it
     for _ in range(300):
         client = random.choice(clients)
-        kind = random.random()
+        kind, before = random.random(), Counter(client.unsent)
         if kind < 0.5:
-            client.buffer.append(random.choice(shared))
+            data = random.choice(shared)
+            client.append(data)
+            owners.setdefault(data, client)
         elif kind < 0.9:
             client.accept(random.randint(0, 400))
         else:
             client.lost()
             clients[clients.index(client)] = Slow(budget)
-        parts = {id(part.data): part for client in clients for part in client.buffer._parts}
-        holders = sum(len(client.buffer._parts) for client in clients)
-        own = sum(len(part.data) + PART_OVERHEAD_BYTES for part in parts.values())
-        assert budget.used == own + HOLDER_BYTES * (holders - len(parts)) + BUFFER_BYTES * len(clients)
+        owners |= {data: None for data in before - Counter(client.unsent) if owners[data] is client}
+        holders = sum(len(client.unsent) for client in clients)
+        unsent = {data for client in clients for data in client.unsent}
+        own = sum(len(data) + PART_OVERHEAD_BYTES for data in unsent)
+        assert budget.used == own + HOLDER_BYTES * (holders - len(unsent)) + BUFFER_BYTES * len(clients)
+        owners = {data: owner for data, owner in owners.items() if data in unsent}
         for client in clients:
-            mine = [part for part in parts.values() if part.owner is client.buffer]
-            assert client.buffer.own_bytes == sum(len(part.data) + PART_OVERHEAD_BYTES for part in mine)
+            mine = [data for data, owner in owners.items() if owner is client]
+            assert client.buffer.own_bytes == sum(len(data) + PART_OVERHEAD_BYTES for data in mine)
     for client in clients:
         client.lost()
     assert budget.used == 0

@@ -13,6 +13,7 @@ from pushup.net.connection_states import Phase
 from pushup.net.edge import SWEEP_SECONDS
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.responses import Response
+from pushup.net.wait.demultiplexer import Watched
 from tests.net.in_memory_server import Client
 from tests.net.scripted_application import CHUNKED, act_at_random, get, post, serve
 
@@ -209,8 +210,9 @@ def test_beyond_the_limit_a_connection_keeps_nothing() -> None:
     assert clients[-1].server_half_closed()
 
 
-def _counted_bytes(connection: Connection) -> int:
-    return 0 if connection.pipeline is None else connection.pipeline.counted_bytes
+def _counted_bytes(connection: Watched) -> int:
+    pipeline = cast(Connection, connection).pipeline
+    return 0 if pipeline is None else pipeline.counted_bytes
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -224,7 +226,7 @@ def test_counted_memory_is_always_released(seed: int) -> None:
             clients.append(server.connect(random.choice([None, 1000])))
         act_at_random(random, random.choice(clients), server)
         assert server.edge.waiting_bytes >= 0
-        assert server.edge.waiting_bytes == sum(_counted_bytes(c) for c in server.edge._connections.values())
+        assert server.edge.waiting_bytes == sum(map(_counted_bytes, server.demultiplexer.wanted))
     for _ in range(100):
         server.application.answer_held()
         server.application.end_streams()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 
 import pytest
 from OpenSSL.crypto import FILETYPE_PEM, X509, load_certificate
-from twisted.internet.protocol import Factory
-from twisted.internet.ssl import Certificate, optionsForClientTLS
+from twisted.internet.error import ConnectionDone
+from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure
 
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.transport.client_tls import ClientTls, certificate_mistake
@@ -72,18 +74,28 @@ def test_an_untrusted_certificate_is_refused_whatever_it_names() -> None:
     assert certificate_mistake("127.0.0.1", nameless, 0, 1, is_trusted=True) == ""
 
 
+class Listening(Protocol):
+    """A server that says nothing; `received` is what it got."""
+
+    def __init__(self) -> None:
+        self.received = b""
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+
+
 class Talk:
     """A connection to such a server, and its outcome."""
 
-    def __init__(self, *names: str, host: str = "127.0.0.1", trusted: bool = True, age: dt.timedelta = DAY) -> None:
+    def __init__(self, *names: str, trusted_in: Path | None, host: str = "127.0.0.1", age: dt.timedelta = DAY) -> None:
+        """`trusted_in`: the file in which this machine has the certificates that it trusts; None: not the server's."""
         clock = Clock()
         server_tls = ServerTls(names, age)
+        if trusted_in is not None:
+            trusted_in.write_bytes(server_tls.certificate)
         client_tls = ClientTls(host)
-        if trusted:
-            trust = Certificate.loadPEM(server_tls.certificate)
-            client_tls._options = optionsForClientTLS(host, trustRoot=trust)
         self.connection = RedisConnection(clock, 5.0)
-        self.server = RedisConnection(clock, 5.0)
+        self.server = Listening()
         client = TLSMemoryBIOFactory(client_tls, True, Factory.forProtocol(lambda: self.connection), clock)
         server = TLSMemoryBIOFactory(server_tls, False, Factory.forProtocol(lambda: self.server), clock)
         ends = [(factory.buildProtocol(None), Wire()) for factory in (client, server)]
@@ -93,20 +105,23 @@ class Talk:
         self.connection.send(("AUTH", "secret"), lambda reply: self.replies.append(str(reply)))
         exchange(clock, *ends)
         if ends[0][1].disconnected:
-            ends[0][0].connectionLost(ends[0][0]._reason)
+            ends[0][0].connectionLost(Failure(ConnectionDone()))  # TLS knows the reason
 
 
-def test_the_outcome_of_verification_reaches_the_caller() -> None:
+def test_the_outcome_of_verification_reaches_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Either the connection is accepted, or it ends with the reason before the caller has sent anything."""
+    trusted = tmp_path / "trusted.pem"
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    unsigned = "its certificate is not signed by an authority that this machine trusts"
     for talk, why in (
-        (Talk("127.0.0.1"), None),
-        (Talk(), "its certificate has no subjectAltName, so it names no server"),
-        (Talk("10.0.0.1"), "its certificate does not name 127.0.0.1"),
-        (Talk("127.0.0.1", trusted=False), "its certificate is not signed by an authority that this machine trusts"),
-        (Talk("127.0.0.1", age=3 * DAY), "its certificate has expired"),
+        (Talk("127.0.0.1", trusted_in=trusted), None),
+        (Talk(trusted_in=trusted), "its certificate has no subjectAltName, so it names no server"),
+        (Talk("10.0.0.1", trusted_in=trusted), "its certificate does not name 127.0.0.1"),
+        (Talk("127.0.0.1", trusted_in=None), unsigned),
+        (Talk("127.0.0.1", age=3 * DAY, trusted_in=trusted), "its certificate has expired"),
     ):
         assert talk.connection.shook_hands is (why is None)
-        assert talk.server._heard is (why is None)
+        assert (b"secret" in talk.server.received) is (why is None)
         assert [text.partition(";")[0] for text in talk.replies] == ([] if why is None else [why])
         if why is not None:
             assert talk.connection.was_refused

@@ -6,14 +6,15 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import cast
 
 import pytest
 from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWriteDescriptor
 from twisted.internet.task import Clock
 
-from pushup.net.wait import epoll
-from pushup.net.wait.demultiplexer import Demultiplexer, Watched
+from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched
+from pushup.net.wait.epoll import OTHERS_LIMIT, EpollDemultiplexer
 from pushup.net.wait.strategies import STRATEGIES
 from pushup.transport import SharedTransport
 from tests.net.in_memory import InMemoryReactor
@@ -78,9 +79,9 @@ _check: type[Watched] = RecordingConnection
 class Parts:
     """A started demultiplexer and its connections."""
 
-    def __init__(self, strategy: str) -> None:
+    def __init__(self, make: Callable[[Reactor], Demultiplexer]) -> None:
         self.reactor = FakeReactor()
-        self.demultiplexer = STRATEGIES[strategy](self.reactor)
+        self.demultiplexer = make(self.reactor)
         self.demultiplexer.start()
         self._connections: list[RecordingConnection] = []
 
@@ -116,7 +117,7 @@ class Parts:
 
 @pytest.fixture(params=sorted(STRATEGIES))
 def parts(request: pytest.FixtureRequest) -> Iterator[Parts]:
-    parts = Parts(request.param)
+    parts = Parts(STRATEGIES[request.param])
     yield parts
     parts.close()
 
@@ -187,10 +188,9 @@ def test_deferred_calls_are_made_later(parts: Parts) -> None:
 
 
 @pytest.mark.skipif("epoll" not in STRATEGIES, reason="the other strategy has no turns of its own")
-def test_calls_that_go_on_are_made_once_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_go_on_are_made_once_in_each_turn() -> None:
     """Also while connections are read; or each turn would be longer than the one before."""
-    monkeypatch.setattr(epoll, "TURN_SECONDS", 0.0)
-    parts = Parts("epoll")
+    parts = Parts(partial(EpollDemultiplexer, turn_seconds=0.0))
     calls = 0
 
     def go_on() -> None:
@@ -242,14 +242,13 @@ class OtherReader:
 
 
 @pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
-    """Turns of an epoll that take 3 s, if nothing ends them."""
+def waiting() -> Iterator[Parts]:
+    """Turns of an epoll that take 3 s, if nothing ends them, or half a second beside many readers."""
     if "epoll" not in STRATEGIES:
         pytest.skip("the other strategy has no turns of its own")
-    parts = Parts("epoll")
+    times = {"turn_seconds": 3.0, "linger_seconds": 3.0, "unwatched_seconds": 0.5}
+    parts = Parts(partial(EpollDemultiplexer, **times))
     parts.read_all()  # the first turn does not wait
-    monkeypatch.setattr(epoll, "LINGER_SECONDS", 3.0)
-    monkeypatch.setattr(epoll, "TURN_SECONDS", 3.0)
     yield parts
     parts.close()
 
@@ -277,13 +276,11 @@ def test_a_turn_waits_until_another_reader_has_something(waiting: Parts) -> None
     other.close()
 
 
-def test_a_turn_waits_briefly_beside_many_readers(waiting: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_waits_briefly_beside_many_readers(waiting: Parts) -> None:
     """They are not watched, for that would take longer than a turn of the reactor."""
-    monkeypatch.setattr(epoll, "OTHERS_LIMIT", 2)  # the epoll is one of them
-    monkeypatch.setattr(epoll, "UNWATCHED_SECONDS", 0.5)
     waiting.reactor.next_timer = None
     waiting.connect().peer.send(b"abc")
-    others = [OtherReader(waiting.reactor)]
+    others = [OtherReader(waiting.reactor) for _ in range(OTHERS_LIMIT - 1)]  # the epoll is one, too
     assert waiting.read_all() < 0.5, "it is watched"
     others.append(OtherReader(waiting.reactor))
     waiting.connect().peer.send(b"abc")
@@ -327,7 +324,7 @@ def test_a_turn_in_which_a_transport_is_adopted(waiting: Parts) -> None:
 @pytest.mark.skipif("epoll" not in STRATEGIES, reason="with the other strategy the reactor logs it")
 def test_a_deferred_call_that_fails(logged_failures: list[str]) -> None:
     """The failure is logged, and the next call is made."""
-    parts = Parts("epoll")
+    parts = Parts(EpollDemultiplexer)
     calls: list[str] = []
     parts.demultiplexer.soon(lambda: 1 // 0)  # type: ignore[arg-type]
     parts.demultiplexer.soon(lambda: calls.append("next"))

@@ -77,8 +77,18 @@ class EpollDemultiplexer:
 
     _epoll: select.epoll  # open from `start` to `close`
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        *,
+        turn_seconds: float = TURN_SECONDS,
+        linger_seconds: float = LINGER_SECONDS,
+        unwatched_seconds: float = UNWATCHED_SECONDS,
+    ) -> None:
         self._reactor = reactor
+        self._turn_seconds = turn_seconds
+        self._linger_seconds = linger_seconds
+        self._unwatched_seconds = unwatched_seconds
         self._soon: list[Callable[[], None]] = []
         self._is_scheduled = False  # whether the reactor is going to make those calls
         self._turning = False
@@ -146,13 +156,13 @@ class EpollDemultiplexer:
         return self._epoll.fileno()
 
     def doRead(self) -> None:
-        """Handle batch after batch for `TURN_SECONDS`. Events left over make the epoll readable again."""
+        """Handle batch after batch for `turn_seconds`. Events left over make the epoll readable again."""
         if self._epoll.closed:
             return
         poll = self._epoll.poll
         began = monotonic()
-        end = began + TURN_SECONDS
-        longest_wait = self._watch_others() if began - self._last_turn < LINGER_SECONDS else 0.0
+        end = began + self._turn_seconds
+        longest_wait = self._watch_others() if began - self._last_turn < self._linger_seconds else 0.0
         self._turning = True
         events = poll(0, BATCH)
         while events or self._soon:
@@ -182,14 +192,14 @@ class EpollDemultiplexer:
         """
         readers = self._reactor.getReaders()
         if len(readers) > OTHERS_LIMIT:
-            return UNWATCHED_SECONDS
+            return self._unwatched_seconds
         for reader in readers:
             fd = reader.fileno()
             if fd >= 0 and fd != self.fileno():
                 with suppress(OSError):  # an epoll cannot watch it
                     self._epoll.register(fd, select.EPOLLIN)
                     self._others.add(fd)
-        return LINGER_SECONDS
+        return self._linger_seconds
 
     def _leave_others(self) -> None:
         for fd in self._others:

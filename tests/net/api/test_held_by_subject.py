@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import cast
 
 import pytest
 
@@ -11,6 +12,7 @@ from pushup.core.errors import Forbidden
 from pushup.core.held_polls import SLICE
 from pushup.net.api.authorized_polls import GrantedPoll
 from pushup.net.api.streaming import Stream
+from pushup.net.connection import Connection
 from tests.net.authorized_node import SECONDS, AuthorizedNode, Connected
 from tests.net.event_reader import read_chunks, read_events
 from tests.net.in_memory_server import Client
@@ -186,7 +188,7 @@ class Model:
 
     def open(self) -> list[str]:
         """The subjects of what connections hold, as the edge sees it."""
-        held = [connection._held for connection in self.connected.server.edge._connections.values()]
+        held = [cast(Connection, watched).held for watched in self.connected.server.demultiplexer.wanted]
         grants = [each.grant for each in held if isinstance(each, GrantedPoll | Stream)]
         return sorted(grant.subject for grant in grants if grant.subject)
 
