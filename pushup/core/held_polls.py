@@ -253,6 +253,13 @@ class HeldPolls(Generic[H]):
             self._answers[selection, seen] = answer
         return answer
 
+    def unanswered(self) -> list[tuple[Subscription[H], Answer]]:
+        """The held polls for which there is something: none, unless it `has_deliveries`. O(all); for tests."""
+        answers, self._answers = self._answers, {}  # these were made before the last entry, if it woke nobody
+        found = [(subscription, self._read(subscription)) for subscription in self._index]
+        self._answers = answers
+        return [(subscription, answer) for subscription, answer in found if answer.tells_something]
+
     def check(self) -> None:
         """Assert the invariants. O(all); for tests."""
         self._index.check(self._state.cursor.sequence)

@@ -8,43 +8,51 @@ from pushup.core.commands import Close, Continue, Expire
 from pushup.core.snapshot import Tables
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore, rows_of_new_epoch, take_apart
+from pushup.core.subscription import Subscription
 
 from .builders import Feed, gaps, ids, poll, publish
 
 POLLS = 200
 
 
-def feed_with_polls() -> Feed:
+def feed_with_polls() -> tuple[Feed, list[Subscription[str]]]:
+    """200 polls on 201 names."""
     feed = Feed()
     for n in range(POLLS):
         feed.apply(publish(f"c{n}"), 1.0)
-    for n in range(POLLS):
-        feed.hold(poll(f"c{n}", "all", cursor=f"e1-{POLLS}", timeout=30.0), 1.0, f"p{n}")
-    return feed
+    polls = [feed.hold(poll(f"c{n}", "all", cursor=f"e1-{POLLS}", timeout=30.0), 1.0, f"p{n}") for n in range(POLLS)]
+    return feed, polls
+
+
+def moved(polls: list[Subscription[str]]) -> tuple[int, int]:
+    """How many of these polls, and of their names, refer to the state after the first."""
+    names = {waiters for each in polls for waiters in each.waiters}
+    return sum(each.generation == 1 for each in polls), sum(waiters.generation == 1 for waiters in names)
 
 
 def test_a_slice_moves_no_more_names_and_looks_at_no_more_polls_than_it_may() -> None:
     """The names first, then the polls on them; in the end all have been moved, and wait as before."""
-    feed = feed_with_polls()
+    feed, polls = feed_with_polls()
+    polls += [feed.hold(poll(f"c{n}", "all", cursor=f"e1-{POLLS}", timeout=30.0), 1.0) for n in range(POLLS)]
     feed.use(restore(feed.state.snapshot()))
-    generation = feed.polls._index.generation
     slices = 0
     while feed.polls.has_deliveries:
-        before = sum(s.generation == generation for s in feed.polls._index)
-        names = len(feed.polls._migration.names)
+        polls_before, names_before = moved(polls)
         assert feed.deliver(10) == []
-        assert sum(s.generation == generation for s in feed.polls._index) <= before + 10
-        assert len(feed.polls._migration.names) == max(0, names - 10)
+        polls_now, names_now = moved(polls)
+        assert polls_now <= polls_before + 10
+        assert names_now <= names_before + 10 + 1  # `all` is moved with the first poll
         slices += 1
-    assert slices >= POLLS / 10
-    assert feed.polls.count == POLLS
+    assert moved(polls) == (2 * POLLS, POLLS + 1)
+    assert slices >= 2 * POLLS / 10
+    assert feed.polls.count == 2 * POLLS
     feed.apply(publish("all"), 2.0)
-    assert len(feed.deliver(1000)) == POLLS
+    assert len(feed.deliver(1000)) == 2 * POLLS
 
 
 def test_what_happens_between_two_slices_reaches_polls_that_were_not_moved_yet() -> None:
     """A message, a closing, and a deadline; each poll is answered once."""
-    feed = feed_with_polls()
+    feed, _ = feed_with_polls()
     feed.use(restore(feed.state.snapshot()))
     feed.deliver(1)
     for n in range(0, POLLS, 2):
@@ -76,11 +84,11 @@ def test_slices_of_one_come_to_an_end() -> None:
 
 def test_a_slice_of_nothing_moves_nothing() -> None:
     """When a turn has no time left."""
-    feed = feed_with_polls()
+    feed, polls = feed_with_polls()
     feed.use(restore(feed.state.snapshot()))
-    names = len(feed.polls._migration.names)
     assert feed.deliver(0) == []
-    assert len(feed.polls._migration.names) == names > 0
+    assert moved(polls) == (0, 0)
+    assert feed.polls.has_deliveries
 
 
 def test_what_is_forgotten_between_two_slices_is_no_gap_for_polls_that_have_seen_it() -> None:
@@ -107,7 +115,7 @@ def test_what_is_forgotten_between_two_slices_is_no_gap_for_polls_that_have_seen
 @pytest.mark.parametrize("epoch", ["e0", "e2"])
 def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_moved(epoch: str) -> None:
     """Whichever name comes first in the alphabet."""
-    feed = feed_with_polls()
+    feed, _ = feed_with_polls()
     feed.use(ReplicatedState(feed.limits, epoch=epoch))
     answers = feed.expire(31.0, 5)
     assert len(answers) == 5
@@ -121,7 +129,7 @@ def test_polls_of_an_epoch_that_is_over_are_lost_in_whatever_slice_they_are_move
 
 def test_polls_that_arrive_while_others_are_moved_are_of_the_new_epoch() -> None:
     """They end with their deadline, and without a gap."""
-    feed = feed_with_polls()
+    feed, _ = feed_with_polls()
     feed.use(ReplicatedState(feed.limits, epoch="e2", sequence=7))
     feed.hold(poll("new", cursor="e2-7", timeout=10.0), 1.0, "new")
     [(holder, answer)] = feed.expire(11.0)
@@ -130,7 +138,7 @@ def test_polls_that_arrive_while_others_are_moved_are_of_the_new_epoch() -> None
 
 def test_what_is_good_of_an_epoch_stays_so_when_the_order_is_renamed_again() -> None:
     """Polls moved only after that have seen what the order lost when it was renamed before."""
-    feed, order = feed_with_polls(), Feed()
+    (feed, _), order = feed_with_polls(), Feed()
     order.apply(publish("c0"), 1.0)
     order.apply(Continue("e2"), 1.0)
     for _ in range(2 * POLLS):
@@ -148,7 +156,7 @@ def test_a_poll_ahead_of_the_new_state_is_lost_if_the_order_continues_without_wh
     """Also if it is moved only after that."""
     behind = Feed()
     behind.apply(publish("c0"), 1.0)
-    feed = feed_with_polls()
+    feed, _ = feed_with_polls()
     feed.use(behind.state)
     feed.deliver(50)
     feed.apply(Continue("e2"), 2.0)
@@ -161,7 +169,7 @@ def test_a_poll_ahead_of_the_new_state_is_lost_if_the_order_continues_without_wh
 
 def test_another_state_while_polls_are_being_moved() -> None:
     """Polls that still refer to the first one are moved twice."""
-    feed = feed_with_polls()
+    feed, _ = feed_with_polls()
     feed.use(ReplicatedState(feed.limits, epoch="e2"))
     feed.deliver(3)
     feed.use(ReplicatedState(feed.limits, epoch="e2", sequence=1000))

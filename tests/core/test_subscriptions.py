@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+
 import msgspec
 import pytest
 
@@ -12,9 +16,9 @@ from pushup.core.errors import Overloaded, UnknownChannel
 from pushup.core.held_polls import AHEAD_SECONDS, ANSWERS_KEPT
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
+from pushup.core.reading import read
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
-from pushup.core.subscription import Subscription
 
 from .builders import EPOCH, Feed, gaps, ids, poll, publish
 
@@ -295,24 +299,32 @@ def test_a_message_outside_of_the_time_range_is_no_gap_when_it_is_dropped() -> N
     assert (ids(answer), gaps(answer)) == ([2], [])
 
 
+def calls_of(function: Callable[..., object], run: Callable[[], object]) -> int:
+    """How often the function is called while something runs."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code is function.__code__
+
+    sys.setprofile(profile)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
 @pytest.mark.interpreted
-def test_a_poll_of_many_channels_is_checked_once_per_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poll_of_many_channels_is_checked_once_per_message() -> None:
     """If a message does not match, the poll is read once, and waits again on all its channels."""
     feed = Feed()
     feed.hold(poll("a", "b", "c", cursor="e1-2", start=5.0, timeout=100.0), 1.0, "ahead")
     feed.hold(poll("a", "b", "c", start=5.0, timeout=100.0), 1.0)
-    reads: list[str | None] = []
-    read = feed.polls._read
-
-    def recording(subscription: Subscription[str]) -> Answer:
-        reads.append(subscription.holder)
-        return read(subscription)
-
-    monkeypatch.setattr(feed.polls, "_read", recording)
     for _ in range(2):
         feed.apply(publish("a", "b", "c"), 2.0)
-    assert feed.deliver() == []
-    assert reads == ["client"]
+    assert calls_of(read, feed.deliver) == 1
+    assert (feed.polls.count, feed.polls.has_deliveries) == (2, False)
     feed.apply(publish("b", "c"), 2.0)
     assert feed.deliver(1) == []
     feed.apply(publish("b", "c"), 5.0)
@@ -352,17 +364,19 @@ def test_different_polls_do_not_keep_each_other_from_sharing() -> None:
 
 
 def test_a_limited_number_of_answers_is_kept_for_sharing() -> None:
-    """However many different polls one message answers; each gets its own."""
+    """However many different polls one message answers, each gets its own; with the first ones nobody shares then."""
     feed = Feed()
-    count = 2 * ANSWERS_KEPT + 1
-    for n in range(count):
-        feed.hold(poll("a", f"b{n}", timeout=10.0), 1.0, str(n))
+    polls = [poll("a", f"b{n}", timeout=10.0) for n in range(ANSWERS_KEPT + 1)]
+    polls += polls[-1], polls[0]
+    for n, each in enumerate(polls):
+        feed.hold(each, 1.0, str(n))
     feed.apply(publish("a"), 2.0)
-    answered = set()
+    answers: list[Answer] = []
     while feed.polls.has_deliveries:
-        answered |= {holder for holder, answer in feed.polls.deliver(256) if ids(answer) == [1]}
-        assert len(feed.polls._answers) <= ANSWERS_KEPT
-    assert len(answered) == count
+        answers += [answer for _, answer in feed.polls.deliver(256)]
+    assert [ids(answer) for answer in answers] == [[1]] * len(polls)
+    assert answers[-2] is answers[-3]
+    assert answers[-1] is not answers[0]
 
 
 def test_a_cursor_ahead_of_the_node_waits_and_gets_no_old_message() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from time import process_time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sortedcontainers import SortedDict
 
 from pushup.core.time_tree import TimeTree
 
@@ -27,6 +29,11 @@ def pop_all(tree: TimeTree[str], now: float) -> list[str]:
 
 def state(tree: TimeTree[str]) -> tuple[list[str], float | None]:
     return list(tree), tree.first_time
+
+
+def has_sorted_dict(tree: TimeTree[str]) -> bool:
+    """Whether one is in memory for this tree."""
+    return any(isinstance(each, SortedDict) for each in gc.get_referents(tree))
 
 
 def test_an_empty_tree_has_nothing() -> None:
@@ -60,12 +67,12 @@ def test_the_same_item_at_the_same_time_is_kept_once() -> None:
 def test_one_item_needs_no_tree() -> None:
     """Most channels have one subscription or none, and a `SortedDict` takes 1.9 KB."""
     tree = tree_of((5.0, "a"), (5.0, "a"))
-    assert tree._places is None
+    assert not has_sorted_dict(tree)
     tree.discard(5.0, "a")
     tree.add(7.0, "b")
-    assert tree._places is None
+    assert not has_sorted_dict(tree)
     tree.add(7.0, "c")
-    assert tree._places is not None
+    assert has_sorted_dict(tree)
 
 
 def test_the_last_item_of_a_time_is_the_one_added_last() -> None:

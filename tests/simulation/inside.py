@@ -150,14 +150,9 @@ def check_held(simulation: Simulation) -> None:
     for server in simulation.servers:
         if not server.is_running or server.node.polls.has_deliveries:
             continue
-        polls = server.node.polls
-        answers, polls._answers = polls._answers, {}
-        for subscription in polls._index:
-            answer = polls._read(subscription)
-            if answer.tells_something:
-                names = ", ".join(waiters.name for waiters in subscription.waiters)
-                raise BrokenPromise(f"held polls are answered: {server.name} holds one on {names}, and has {answer}")
-        polls._answers = answers
+        for subscription, answer in server.node.polls.unanswered():
+            names = ", ".join(waiters.name for waiters in subscription.waiters)
+            raise BrokenPromise(f"held polls are answered: {server.name} holds one on {names}, and has {answer}")
 
 
 REFUSED_SECONDS = 3.0
