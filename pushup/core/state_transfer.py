@@ -42,8 +42,12 @@ Piece = tuple[Stored, ...]
 class Outgoing:
     """The pieces of a state. It must record changes from before this is made until the last piece was read."""
 
-    def __init__(self, state: ReplicatedState) -> None:
+    def __init__(self, state: ReplicatedState, *, piece: int = PIECE, last: int = LAST, rounds: int = ROUNDS) -> None:
+        """`piece`: rows in one piece; `last`: changed rows in the last one, if it comes before so many rounds."""
         self._state = state
+        self._piece = piece
+        self._last = last
+        self._rounds = rounds
         self.since = state.cursor.sequence
         """The pieces so far contain all changes up to this sequence; those after it have to stay recorded."""
         self._pieces = self._read()
@@ -57,10 +61,10 @@ class Outgoing:
         names = self._state.names()
         length = _length(names)
         for number in count(1):
-            yield from _pieces(self._state.rows(names))
+            yield from _pieces(self._state.rows(names), self._piece)
             names, before = self._state.changed_names(self.since), length
             length = _length(names)
-            if number == ROUNDS or length <= LAST or length >= before:
+            if number == self._rounds or length <= self._last or length >= before:
                 return
             self.since = self._state.cursor.sequence
 
@@ -69,13 +73,13 @@ def _length(names: dict[str, list[Name]]) -> int:
     return sum(map(len, names.values()))
 
 
-def _pieces(rows: Iterable[Stored]) -> Iterator[Piece]:
+def _pieces(rows: Iterable[Stored], most: int) -> Iterator[Piece]:
     piece: list[Stored] = []
     size = 0
     for row in rows:
         piece.append(row)
         size += len(memoryview(row.body))
-        if len(piece) == PIECE or size >= PIECE_BYTES:
+        if len(piece) == most or size >= PIECE_BYTES:
             yield tuple(piece)
             piece, size = [], 0
     if piece:

@@ -9,12 +9,11 @@ from random import Random
 import msgspec
 import pytest
 
-from pushup.core import state_transfer
 from pushup.core.bounded_table import Remembered
 from pushup.core.commands import Command, Configure, Continue, Entry
 from pushup.core.snapshot import Changes, Stored
 from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import Incoming, Outgoing, Piece, restore
+from pushup.core.state_transfer import ROUNDS, Incoming, Outgoing, Piece, restore
 
 from .builders import EPOCH, Feed, publish
 from .random_entries import LIMITS, random_commands
@@ -87,15 +86,15 @@ def hand_over(source: Source, outgoing: Outgoing, between: int) -> ReplicatedSta
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("limits", LIMITS)
-def test_what_arrives_is_the_state(limits: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_arrives_is_the_state(limits: str, seed: int) -> None:
     """However much it changes meanwhile; and both remain equal, entry by entry."""
     source = Source(f"{limits} {seed}", limits)
-    monkeypatch.setattr(state_transfer, "PIECE", source.random.choice((1, 3, 20)))
-    monkeypatch.setattr(state_transfer, "LAST", source.random.choice((0, 5, 50)))
+    piece, last = source.random.choice((1, 3, 20)), source.random.choice((0, 5, 50))
     source.change(source.random.choice((0, 10, 150)))
     for _ in range(3):
         source.state.note_changes()
-        there = hand_over(source, Outgoing(source.state), source.random.choice((0, 1, 4)))
+        outgoing = Outgoing(source.state, piece=piece, last=last)
+        there = hand_over(source, outgoing, source.random.choice((0, 1, 4)))
         there.check()
         assert there.snapshot() == source.state.snapshot()
         for entry in source.change(40):
@@ -103,42 +102,51 @@ def test_what_arrives_is_the_state(limits: str, seed: int, monkeypatch: pytest.M
         assert there.snapshot() == source.state.snapshot()
 
 
-def test_pieces_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_small() -> None:
     """By count and by bytes; one message may be larger."""
-    monkeypatch.setattr(state_transfer, "PIECE", 10)
     feed = Feed()
     feed.state.note_changes()
     for number in range(35):
         feed.apply(publish(f"c{number}"), 1000.0)
     feed.apply(publish("large", data=f'"{"x" * 600_000}"'), 1000.0)
     feed.apply(publish("after"), 1000.0)
-    pieces, _ = pieces_of(Outgoing(feed.state))
+    pieces, _ = pieces_of(Outgoing(feed.state, piece=10))
     rows = [sum(row.key.startswith("messages/") for row in piece) for piece in pieces]
     assert [len(piece) for piece in pieces] == [10, 10, 10, 10, 10, 10, 10, 3, 1]
     assert sum(rows) == 37
     assert rows[-2:] == [3, 1], "a piece ends with the message that fills it"
 
 
-def test_it_ends_although_changes_come_faster_than_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After `ROUNDS`; what has changed in the last one comes in one piece."""
-    monkeypatch.setattr(state_transfer, "PIECE", 1)
-    monkeypatch.setattr(state_transfer, "LAST", 0)
-    monkeypatch.setattr(state_transfer, "ROUNDS", 3)
+def test_it_ends_although_changes_come_faster_than_they_are_read() -> None:
+    """After some rounds; what has changed in the last one comes in one piece."""
     source = Source("fast", "age")
     source.change(20)
     source.state.note_changes()
-    assert hand_over(source, Outgoing(source.state), 20).snapshot() == source.state.snapshot()
+    outgoing = Outgoing(source.state, piece=1, last=0, rounds=3)
+    assert hand_over(source, outgoing, 20).snapshot() == source.state.snapshot()
 
 
-def test_the_last_piece_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_ends_although_there_is_always_some_change() -> None:
+    """After some rounds, though each is shorter than the one before."""
+    feed = Feed()
+    for number in range(30):
+        feed.apply(publish(f"c{number}"), 1000.0)
+    feed.state.note_changes()
+    outgoing, pieces = Outgoing(feed.state, piece=1000, last=0, rounds=3), 0
+    while not isinstance(outgoing.next(), Changes):
+        pieces += 1
+        for number in range(20 - pieces):
+            feed.apply(publish(f"c{number}"), 1001.0)
+    assert pieces == 3
+
+
+def test_the_last_piece_is_small() -> None:
     """However much has changed while the others were read, as long as that becomes less."""
-    monkeypatch.setattr(state_transfer, "PIECE", 4)
-    monkeypatch.setattr(state_transfer, "LAST", 5)
     feed = Feed()
     for number in range(200):
         feed.apply(publish(f"c{number}"), 1000.0)
     feed.state.note_changes()
-    outgoing = Outgoing(feed.state)
+    outgoing = Outgoing(feed.state, piece=4, last=5)
     reads, began = count(), []
 
     def publish_some() -> None:
@@ -147,19 +155,18 @@ def test_the_last_piece_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
             feed.apply(publish(f"c{read % 50}"), 1001.0)
 
     assert arrived(outgoing, publish_some).snapshot() == feed.state.snapshot()
-    assert sum(map(len, feed.state.changed_names(outgoing.since).values())) <= state_transfer.LAST
-    assert 2 <= len(set(began)) < state_transfer.ROUNDS
+    assert sum(map(len, feed.state.changed_names(outgoing.since).values())) <= 5
+    assert 2 <= len(set(began)) < ROUNDS
 
 
-def test_keys_of_one_sequence_in_two_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_of_one_sequence_in_two_pieces() -> None:
     """As a new epoch may have them, which begins with the keys of a log and of a node."""
-    monkeypatch.setattr(state_transfer, "PIECE", 2)
     feed = Feed()
     names = ["before", "one", "three", "two", "after"]
     for name, sequence in zip(names, (1, 2, 2, 2, 3), strict=True):
         feed.state.keys.restore(Remembered(name, EPOCH, sequence, 1, 1000.0, "f"))
     feed.state.note_changes()
-    assert arrived(Outgoing(feed.state)).keys.names() == names
+    assert arrived(Outgoing(feed.state, piece=2)).keys.names() == names
 
 
 def test_keys_that_are_read_twice_are_there_once() -> None:

@@ -7,6 +7,7 @@ The real `Hub`, above a memory or a journal. Workers are `Server`s on the same m
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -46,12 +47,17 @@ class ObservedHub(Hub):
         command = entry.command
         added = sum(len(draft.channels) for draft in command.messages) if isinstance(command, Publish) else 1
         self._world.work += added + max(0, before - self.state.message_count - len(self.state.channels))
-        if self._outgoing is not None:
+        if self.is_handing_over:
             self._world.reach("the state changed while it was handed over")
         return outcome
 
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether workers are getting the state."""
+        return self._outgoing is not None
+
     def _hand_over(self) -> None:
-        if self._outgoing is not None and any(worker.link.is_full for worker in self._loading):
+        if self.is_handing_over and any(worker.link.is_full for worker in self._loading):
             self._world.reach("a worker that loads could not take the next piece")
         super()._hand_over()
 
@@ -59,8 +65,8 @@ class ObservedHub(Hub):
 class ObservedOutgoing(Outgoing):
     """Counts the work of each piece."""
 
-    def __init__(self, world: World, state: ReplicatedState) -> None:
-        super().__init__(state)
+    def __init__(self, world: World, state: ReplicatedState, *, piece: int) -> None:
+        super().__init__(state, piece=piece, last=piece)
         self._world = world
 
     def next(self) -> Piece | Changes:
@@ -72,8 +78,8 @@ class ObservedOutgoing(Outgoing):
 class Parent:
     """The machine's parent process, which can be started many times."""
 
-    def __init__(self, world: World, network: Network, kind: str, settings: Settings) -> None:
-        """`kind`: memory or journal."""
+    def __init__(self, world: World, network: Network, kind: str, settings: Settings, piece: int) -> None:
+        """`kind`: memory or journal. `piece`: rows of a piece of the state."""
         self.world = world
         self.network = network
         self.kind = kind
@@ -81,6 +87,7 @@ class Parent:
         self.settings = structs.replace(settings, server=server)
         self.clock = Clock(world, drift=world.random("drift", HOST).uniform(-1e-4, 1e-4))
         self.disk = Disk(world, HOST)
+        self._take_out = partial(ObservedOutgoing, world, piece=piece)
         self.process: Process | None = None
         self.hub: ObservedHub
         self.is_over = False
@@ -105,7 +112,9 @@ class Parent:
             host = SimulatedHost(process, self.disk, self.network, random, run_id=HOST, redis_host=lambda: "")
             broadcast = make_local_broadcast(self.settings, host)
             assert broadcast is not None
-            self.hub = ObservedHub(self.world, broadcast, clock=host.reactor, uptime=host.uptime)
+            self.hub = ObservedHub(
+                self.world, broadcast, clock=host.reactor, uptime=host.uptime, take_out=self._take_out
+            )
             self.service = InOrder(host, Part(self.hub.start, self.hub.stop))
             try:
                 self.service.startService()
@@ -137,7 +146,7 @@ class Parent:
     def kill(self) -> None:
         if self.process is not None and self.process.alive:
             self.world.tell(f"{HOST}: killed")
-            if self.hub._outgoing is not None:
+            if self.hub.is_handing_over:
                 self.world.reach("the parent died while it handed the state over")
             self.process.die()
 

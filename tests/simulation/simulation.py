@@ -13,7 +13,7 @@ from zope.interface import implementer
 from loadtest.history import events
 from loadtest.history.events import BrokenPromise, Event
 from pushup.broadcast.redis.scripts import SCRIPTS
-from pushup.core import state, state_transfer
+from pushup.core import state
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.net.api.streaming import StreamLimits
@@ -97,9 +97,8 @@ class Simulation:
         self.jumps_alone = {step.kind for step in plan.steps if step.kind in WEIGHTS} == {"jump"}
         self.parent: Parent | None = None
         if "has_parent" in setup:
-            state_transfer.PIECE = state_transfer.LAST = setup["piece"]
             link_module.UNSENT_LIMIT_BYTES = setup["unsent_limit"]
-            self.parent = Parent(self.world, self.network, self.kind, settings)
+            self.parent = Parent(self.world, self.network, self.kind, settings, setup["piece"])
             self.parent.start()
         self.servers = [
             Server(self.world, self.network, f"n{n}", self.kind, settings, self.parent) for n in range(setup["nodes"])
@@ -811,7 +810,7 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
 def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Result:
     broken = ""
     expire_at_most = state.EXPIRE_AT_MOST
-    sizes = state_transfer.PIECE, state_transfer.LAST, link_module.UNSENT_LIMIT_BYTES
+    unsent_limit = link_module.UNSENT_LIMIT_BYTES
     simulation = Simulation(plan)
     if observe is not None:
         observe(simulation)
@@ -826,7 +825,7 @@ def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Resul
     finally:
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
-        state_transfer.PIECE, state_transfer.LAST, link_module.UNSENT_LIMIT_BYTES = sizes
+        link_module.UNSENT_LIMIT_BYTES = unsent_limit
         for server in simulation.servers:
             server.forget()
         if simulation.other is not None:

@@ -62,15 +62,18 @@ class Hub(HoldsState):
         clock: IReactorTime,
         uptime: Callable[[], float],
         on_large: Callable[[], None] = lambda: None,
+        take_out: Callable[[ReplicatedState], Outgoing] = Outgoing,
     ) -> None:
         """`uptime`: seconds by a clock that the workers have as well, and that is never set.
 
-        `on_large` is called when the state, which may be large, is going to be handed over.
+        `on_large` is called when the state, which may be large, is going to be handed over, `take_out` then makes its
+        pieces.
         """
         self._broadcast = broadcast
         self._clock = clock
         self._uptime = uptime
         self._on_large = on_large
+        self._take_out = take_out
         self._last_outcome: Outcome | None = None
         self._workers: list[Attached] = []  # those that have the state, and get every entry
         self._newcomers: list[Attached] = []  # those that wait for it
@@ -96,6 +99,11 @@ class Hub(HoldsState):
         """Stop the broadcast, once the workers have ended."""
         self._beating.stopService()
         await self._broadcast.stop()
+
+    @property
+    def confirming_count(self) -> int:
+        """How many confirmations workers have asked for, and were not sent."""
+        return len(self._confirming)
 
     def why_not_ready(self) -> PushUpError | None:
         """Why commands are refused, if they are."""
@@ -201,7 +209,7 @@ class Hub(HoldsState):
                 return
             self._on_large()
             self.state.note_changes(self._saved)
-            self._outgoing = Outgoing(self.state)
+            self._outgoing = self._take_out(self.state)
             self._hand_over()
 
     def _hand_over(self) -> None:

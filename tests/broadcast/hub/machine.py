@@ -19,6 +19,7 @@ from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import Outgoing
 from pushup.transport.framed_link import Link
 from tests.broadcast.stepped_helpers import AtOnce, SteppedHelpers, name_epoch
 from tests.piped_links import BUFFER_BYTES, ENOUGH, PipeEnd, TurnClock, join
@@ -158,7 +159,11 @@ class Worker:
 class Machine:
     """The hub, its broadcast, and the workers that were started."""
 
-    def __init__(self, make: Callable[[TurnClock], Broadcast] | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[TurnClock], Broadcast] | None = None,
+        take_out: Callable[[ReplicatedState], Outgoing] = Outgoing,
+    ) -> None:
         """By default with a broadcast in memory."""
         self.clock = TurnClock()
         self.clock.rightNow = 1000.0
@@ -166,7 +171,7 @@ class Machine:
         self.ahead = AHEAD
         memory = MemoryBroadcast(epoch=EPOCH, limits=Limits(), steady_time=lambda: self.clock.seconds() + self.ahead)
         self.broadcast = memory if make is None else make(self.clock)
-        self.hub = Hub(self.broadcast, clock=self.clock, uptime=self.clock.seconds)
+        self.hub = Hub(self.broadcast, clock=self.clock, uptime=self.clock.seconds, take_out=take_out)
         self.hub.start()
 
     def begin(self, *, buffer_bytes: int = BUFFER_BYTES, waiting_limit_bytes: int = 1 << 26) -> Worker:
@@ -215,7 +220,13 @@ class JournaledMachine(Machine):
 
     file: JournalFile
 
-    def __init__(self, path: Path, *, waiting_limit_bytes: int = 1 << 26) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        waiting_limit_bytes: int = 1 << 26,
+        take_out: Callable[[ReplicatedState], Outgoing] = Outgoing,
+    ) -> None:
         self.helpers = SteppedHelpers()
         self.limits = Limits(retention_seconds=20.0, channel_ttl_seconds=10.0)
 
@@ -233,7 +244,7 @@ class JournaledMachine(Machine):
                 steady_time=lambda: clock.seconds() + AHEAD,
             )
 
-        super().__init__(make)
+        super().__init__(make, take_out)
 
     def run_with_disk(self) -> None:
         """As `run`, with a disk that completes every call."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast import work_budget
-from pushup.broadcast.hub import frames, worker_broadcast
+from pushup.broadcast.hub import frames
 from pushup.broadcast.hub.hub import BEAT_SECONDS
-from pushup.core import state_transfer
 from pushup.core.commands import Close, Confirmation, Published
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import Outgoing
 from pushup.transport.framed_link import LENGTH_BYTES
 from tests.broadcast.hub.machine import EPOCH, Machine, Worker
 from tests.core.builders import publish
@@ -20,11 +20,9 @@ from tests.core.random_entries import random_commands
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine() -> Machine:
     """One that hands its state over in small pieces; there are 30 channels, and no worker yet."""
-    monkeypatch.setattr(state_transfer, "PIECE", 3)
-    monkeypatch.setattr(state_transfer, "LAST", 4)
-    machine = Machine()
+    machine = Machine(take_out=partial(Outgoing, piece=3, last=4))
     for number in range(30):
         machine.hub_publishes(publish(f"c{number}"))
     return machine
@@ -244,10 +242,12 @@ def fails(state: ReplicatedState) -> None:
 
 
 @pytest.fixture
-def slow_to_restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Restoring a state of 30 channels takes several turns."""
-    monkeypatch.setattr(work_budget, "TURN_UNITS", 10)
-    monkeypatch.setattr(worker_broadcast, "STEP_UNITS", 5)
+def large() -> Machine:
+    """One whose state takes several turns to restore."""
+    machine = Machine()
+    for number in range(1000):
+        machine.hub_publishes(publish(f"c{number}"))
+    return machine
 
 
 def restoring(machine: Machine) -> Worker:
@@ -260,36 +260,34 @@ def restoring(machine: Machine) -> Worker:
     return worker
 
 
-@pytest.mark.usefixtures("slow_to_restore")
-def test_restoring_takes_turns(machine: Machine) -> None:
+def test_restoring_takes_turns(large: Machine) -> None:
     """What comes meanwhile waits, and is applied then."""
-    worker = restoring(machine)
-    machine.hub_publishes(publish("meanwhile"))
+    worker = restoring(large)
+    large.hub_publishes(publish("meanwhile"))
     turns = 0
     while worker.large == 1:
-        machine.turn()
+        large.turn()
         turns += 1
         assert worker.node.applied == [] or worker.large == 2
     assert turns > 3
-    machine.run()
+    large.run()
     assert (len(worker.node.applied), worker.serves, worker.equals_hub()) == (1, True, True)
 
 
-@pytest.mark.usefixtures("slow_to_restore")
-def test_stable_does_not_wait_for_a_worker_that_restores(machine: Machine) -> None:
+def test_stable_does_not_wait_for_a_worker_that_restores(large: Machine) -> None:
     """It answers no polls yet. It counts before it does."""
-    (asking,) = machine.start()
-    new = restoring(machine)
-    machine.hub_publishes(publish("meanwhile"))
+    (asking,) = large.start()
+    new = restoring(large)
+    large.hub_publishes(publish("meanwhile"))
     confirmed = asking.confirm()
     while not confirmed:
-        machine.turn()
+        large.turn()
         assert new.states == 0, "not waited for"
     assert confirmed == [Confirmation("stable", nodes=1)]
-    machine.run()
+    large.run()
     assert (new.serves, new.equals_hub()) == (True, True)
     again = asking.confirm()
-    machine.run()
+    large.run()
     assert again == [Confirmation("stable", nodes=2)]
 
 
@@ -317,31 +315,29 @@ def test_a_worker_serves_only_once_it_counts(machine: Machine) -> None:
     assert (again, new.states, new.equals_hub()) == ([Confirmation("stable", nodes=2)], 1, True)
 
 
-@pytest.mark.usefixtures("slow_to_restore")
-def test_the_parent_may_die_while_the_state_is_restored(machine: Machine) -> None:
+def test_the_parent_may_die_while_the_state_is_restored(large: Machine) -> None:
     """Then it is not taken, and nothing goes on."""
-    worker = restoring(machine)
+    worker = restoring(large)
     worker.hub_end.die()
-    machine.run()
+    large.run()
     assert (worker.node.cursor.epoch, worker.states, len(worker.lost)) == ("", 0, 1)
-    assert waiting_calls(machine) == 1
+    assert waiting_calls(large) == 1
 
 
-@pytest.mark.usefixtures("slow_to_restore")
-def test_a_worker_may_stop_while_it_restores_the_state(machine: Machine) -> None:
+def test_a_worker_may_stop_while_it_restores_the_state(large: Machine) -> None:
     """Likewise, also if its link takes time to end, because the parent does not read."""
-    worker = restoring(machine)
+    worker = restoring(large)
     worker.hub_end.is_reading = False
     worker.append(publish("refused"))
     worker.find_end()
     stopped = Deferred.fromCoroutine(worker.broadcast.stop())
     assert stopped.called
-    machine.run()
+    large.run()
     assert (worker.node.cursor.epoch, worker.states, worker.lost) == ("", 0, [])
     worker.hub_end.is_reading = True
-    machine.run()
+    large.run()
     assert len(worker.ended) == 1
-    assert waiting_calls(machine) == 1
+    assert waiting_calls(large) == 1
 
 
 def waiting_calls(machine: Machine) -> int:

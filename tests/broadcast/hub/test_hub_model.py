@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -10,10 +11,11 @@ import pytest
 
 from pushup.broadcast import work_budget
 from pushup.broadcast.hub import worker_broadcast
-from pushup.core import state_transfer
 from pushup.core.commands import Confirmation, Continue, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
+from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import Outgoing
 from tests.broadcast.hub.machine import JournaledMachine, Machine, Worker
 from tests.broadcast.stepped_helpers import after_restart, name_epoch
 from tests.core.random_entries import random_commands
@@ -115,24 +117,27 @@ class Play:
             assert worker.broadcast.waiting_bytes == 0
             applied = [(entry.epoch, entry.sequence) for entry in worker.node.applied]
             assert len({*applied}) == len(applied)
-        assert self.machine.hub._confirming == {}
+        assert self.machine.hub.confirming_count == 0
 
 
 @pytest.fixture
 def random(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Random:
-    """With it, the size of pieces is chosen, and how many turns it takes to restore them."""
+    """With it, it is chosen how many turns it takes to restore the state."""
     random = Random(request.node.name)
     monkeypatch.setattr(work_budget, "TURN_UNITS", random.choice((2, 20, 1500)))
     monkeypatch.setattr(worker_broadcast, "STEP_UNITS", random.choice((1, 500)))
-    monkeypatch.setattr(state_transfer, "PIECE", random.choice((1, 3, 20)))
-    monkeypatch.setattr(state_transfer, "LAST", random.choice((0, 5, 50)))
     return random
+
+
+def in_pieces(random: Random) -> Callable[[ReplicatedState], Outgoing]:
+    """Makes pieces of some size."""
+    return partial(Outgoing, piece=random.choice((1, 3, 20)), last=random.choice((0, 5, 50)))
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_with_a_broadcast_in_memory(random: Random, seed: int, logged_failures: list[str]) -> None:
     """All publishers are answered once, and all workers are equal. None waits for a parent that is not heard."""
-    play = Play(random, Machine())
+    play = Play(random, Machine(take_out=in_pieces(random)))
     play.play([])
     play.machine.run()
     play.machine.advance(10.0)
@@ -149,7 +154,7 @@ def test_with_a_broadcast_in_memory(random: Random, seed: int, logged_failures: 
 def test_with_a_journal(random: Random, seed: int, tmp_path: Path, logged_failures: list[str]) -> None:
     """Likewise; and what is in the journal is the state, though its changes were noted for two at once."""
     path = tmp_path / "journal"
-    machine = JournaledMachine(path)
+    machine = JournaledMachine(path, take_out=in_pieces(random))
     play = Play(random, machine)
 
     def step() -> None:

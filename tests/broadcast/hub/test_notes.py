@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,21 +11,21 @@ from twisted.internet.defer import Deferred
 
 from pushup import __version__
 from pushup.broadcast.hub.hub import Hub
-from pushup.core import state_transfer
 from pushup.core.commands import Entry, Published
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
+from pushup.core.state_transfer import Outgoing
 from tests.broadcast.hub.machine import EPOCH, JournaledMachine, Machine, Worker
 from tests.core.builders import publish
 
+ONE_BY_ONE = partial(Outgoing, piece=1, last=0)
+
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine() -> Machine:
     """A state of ten channels, c1 to c10, that is handed over one by one."""
-    monkeypatch.setattr(state_transfer, "PIECE", 1)
-    monkeypatch.setattr(state_transfer, "LAST", 0)
-    machine = Machine()
+    machine = Machine(take_out=ONE_BY_ONE)
     change(machine, 10)
     return machine
 
@@ -152,7 +153,7 @@ def test_what_a_broadcast_asks(machine: Machine) -> None:
 
 @pytest.fixture
 def journaled(tmp_path: Path) -> Iterator[JournaledMachine]:
-    machine = JournaledMachine(tmp_path / "journal")
+    machine = JournaledMachine(tmp_path / "journal", take_out=ONE_BY_ONE)
     yield machine
     machine.file.close()
 
