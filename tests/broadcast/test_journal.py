@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -627,16 +628,16 @@ def test_a_failed_append_is_not_in_a_later_checkpoint(
 
 
 def test_a_file_that_is_locked_in_a_transaction_recovers(
-    node: JournaledReplica, logged_failures: list[str], servers: Servers
+    databases: list[sqlite3.Connection], node: JournaledReplica, logged_failures: list[str], servers: Servers
 ) -> None:
     """A checkpoint that failed halfway is rolled back first."""
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS)
     node.append(publish("a"))
     call = node.helpers.calls.popleft()
-    node.file._database.execute("BEGIN IMMEDIATE")
-    node.file._database.execute("DELETE FROM rows")
-    node.file._database.execute("DELETE FROM entries")
+    databases[-1].execute("BEGIN IMMEDIATE")
+    databases[-1].execute("DELETE FROM rows")
+    databases[-1].execute("DELETE FROM entries")
     node.helpers.calls.appendleft(call)
     node.helpers.step()  # cannot begin another transaction
     assert node.journal.why_not_ready() is not None

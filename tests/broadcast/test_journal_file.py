@@ -174,7 +174,7 @@ def test_an_unfinished_new_file_is_a_new_one(path: Path) -> None:
     opened.close()
 
 
-def test_entries_are_those_since_the_checkpoint(path: Path) -> None:
+def test_entries_are_those_since_the_checkpoint(path: Path, databases: list[sqlite3.Connection]) -> None:
     """They are in order, with sequence and time, and the size of the group is returned."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
@@ -187,7 +187,7 @@ def test_entries_are_those_since_the_checkpoint(path: Path) -> None:
     more = Entry(EPOCH, 5, 2.5, Expire())
     assert opened.file.append(entries) > 100
     opened.file.append((more,))
-    rows = opened.file._database.execute("SELECT sequence FROM entries").fetchall()
+    rows = databases[-1].execute("SELECT sequence FROM entries").fetchall()
     assert rows == [(2,), (5,)], "a row for each group"
     read = list(opened.file.entries())
     assert [(e.epoch, e.sequence, e.time, e.command.width) for e in read] == [
@@ -291,41 +291,37 @@ def test_a_checkpoint_saved_twice_has_everything_once(path: Path) -> None:
     opened.close()
 
 
-def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path) -> None:
+def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path, databases: list[sqlite3.Connection]) -> None:
     """None of it is written, and the entries are still there."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
     opened.save()
     before = opened.file.load()
     opened.do(publish("a"), 2.0)
-    opened.file._database.execute(
-        "CREATE TEMP TRIGGER fails BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END"
-    )
+    databases[-1].execute("CREATE TEMP TRIGGER fails BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END")
     with pytest.raises(JournalError, match=r"failed: no \(SQLITE_CONSTRAINT_TRIGGER\)"):
         opened.save()
     assert opened.file.recover(after=1) == list(opened.file.entries())
     assert [entry.sequence for entry in opened.file.entries()] == [2]
     assert opened.file.load() == before
-    opened.file._database.execute("DROP TRIGGER fails")
+    databases[-1].execute("DROP TRIGGER fails")
     opened.save()
     opened.close()
 
 
-def test_a_new_beginning_that_fails_leaves_everything(path: Path) -> None:
+def test_a_new_beginning_that_fails_leaves_everything(path: Path, databases: list[sqlite3.Connection]) -> None:
     """Its error says why, and the next one succeeds."""
     opened = Opened(path)
     opened.do(publish("a", key="k"), 1.0)
     opened.save()
     before = opened.file.load()
     beginning = Changes(head_of_new_epoch("e2", opened.state), tuple(rows_of_new_epoch(opened.state)))
-    opened.file._database.execute(
-        "CREATE TEMP TRIGGER fails BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, 'no'); END"
-    )
+    databases[-1].execute("CREATE TEMP TRIGGER fails BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, 'no'); END")
     with pytest.raises(JournalError, match="failed: no"):
         opened.file.start_over(beginning)
     assert opened.file.recover(after=0) == []
     assert opened.file.load() == before
-    opened.file._database.execute("DROP TRIGGER fails")
+    databases[-1].execute("DROP TRIGGER fails")
     opened.file.start_over(beginning)
     loaded = opened.file.load()
     assert loaded is not None
@@ -344,21 +340,21 @@ def test_a_save_without_messages_and_keys_adds_no_row(path: Path) -> None:
     assert [count(path, table) for table in ("entries", "messages", "keys", "channels")] == [0, 1, 1, 2]
 
 
-def test_a_save_may_have_any_number_of_rows(path: Path) -> None:
+def test_a_save_may_have_any_number_of_rows(path: Path, databases: list[sqlite3.Connection]) -> None:
     """More than a statement of SQLite can have."""
     names = [f"keys/{number}" for number in range(20_000)]
     with closing(JournalFile(path)) as file:
-        file._database.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # the default; some builds allow more
+        databases[-1].setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # the default; some builds allow more
         for body, expected in ((b"{}", len(names)), (b"null", 0)):
             file.save(Changes(empty_head("e1", Limits()), tuple([Stored(name, Raw(body)) for name in names])))
-            assert file._database.execute("SELECT count(*) FROM rows").fetchone() == (expected,)
+            assert databases[-1].execute("SELECT count(*) FROM rows").fetchone() == (expected,)
 
 
-def test_a_disk_that_is_full_is_named(path: Path) -> None:
+def test_a_disk_that_is_full_is_named(path: Path, databases: list[sqlite3.Connection]) -> None:
     """Here SQLite is told that there is no room. What was in the file stays."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
-    opened.file._database.execute("PRAGMA max_page_count = 1")  # it takes the present size
+    databases[-1].execute("PRAGMA max_page_count = 1")  # it takes the present size
     with pytest.raises(JournalError, match=f"the disk is full: {re.escape(str(path))} cannot grow"):
         opened.do(publish("a", data='"' + "x" * 100 * PAGE + '"'), 2.0)
     assert [entry.sequence for entry in opened.file.entries()] == [1]
@@ -502,7 +498,7 @@ def test_any_limits_may_follow_any(path: Path, seed: int) -> None:
 # The size of the file.
 
 
-def test_a_file_contains_only_what_is_retained(path: Path) -> None:
+def test_a_file_contains_only_what_is_retained(path: Path, databases: list[sqlite3.Connection]) -> None:
     """Of 3000 messages, it has a row for each of the 20 that are retained at any time, and it does not grow."""
     limits = Limits(retention_messages=20, retention_seconds=1e6, keys_limit=10, channels_limit=1000)
     opened = Opened(path, limits)
@@ -511,7 +507,7 @@ def test_a_file_contains_only_what_is_retained(path: Path) -> None:
         opened.do(publish("busy", data='"' + "x" * 500 + '"', key=f"k{number}"), 1.0 + number)
         if number % 30 == 0:
             opened.save()
-            rows = max(rows, opened.file._database.execute("SELECT count(*) FROM rows").fetchone()[0])
+            rows = max(rows, databases[-1].execute("SELECT count(*) FROM rows").fetchone()[0])
             assert list(opened.file.entries()) == []
             size = max(size, path.stat().st_size)
     opened.close()
@@ -752,14 +748,14 @@ def test_a_file_that_could_not_be_used_is_closed(path: Path) -> None:
     assert str(path) in str(raised.value)
 
 
-def test_each_commit_is_synced(path: Path) -> None:
+def test_each_commit_is_synced(path: Path, databases: list[sqlite3.Connection]) -> None:
     """No test cuts the power, but a committed transaction must be on the disk and not only in the kernel.
 
     Nor does a test measure that a file in use is reported at once.
     """
     opened = Opened(path)
     names = ("synchronous", "journal_mode", "busy_timeout")
-    settings = [opened.file._database.execute(f"PRAGMA {name}").fetchone() for name in names]
+    settings = [databases[-1].execute(f"PRAGMA {name}").fetchone() for name in names]
     assert settings == [(2,), (b"wal",), (0,)]
     opened.close()
 
@@ -786,22 +782,26 @@ def _copy(path: Path, to: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["DROP TABLE rows", "DROP TABLE state", "UPDATE state SET value = '{'"])
-def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_none(path: Path, change: str) -> None:
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_none(
+    path: Path, change: str, databases: list[sqlite3.Connection]
+) -> None:
     """A server would begin with nothing, and save that."""
     with closing(JournalFile(path)) as file:
         file.save(ReplicatedState(Limits(), epoch="e1").changes())
         assert file.load() is not None
-        file._database.execute(change)
+        databases[-1].execute(change)
         with pytest.raises(JournalError):
             file.load()
 
 
 @pytest.mark.parametrize("change", ["DROP TABLE entries", "UPDATE entries SET body = '{'"])
-def test_entries_that_cannot_be_read_are_not_taken_for_the_end(path: Path, change: str) -> None:
+def test_entries_that_cannot_be_read_are_not_taken_for_the_end(
+    path: Path, change: str, databases: list[sqlite3.Connection]
+) -> None:
     """The order would go on without them."""
     with closing(JournalFile(path)) as file:
         file.append((Entry("e1", 1, 1.0, publish("a")),))
         assert len(list(file.entries())) == 1
-        file._database.execute(change)
+        databases[-1].execute(change)
         with pytest.raises(JournalError):
             list(file.entries())

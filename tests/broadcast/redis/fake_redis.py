@@ -227,6 +227,8 @@ class Link:
         """Nothing passes by it any more, and neither end knows."""
         self.blind = False
         """No entry is read by it: it leads to a server that does not get them any more."""
+        self.sends: Callable[[list[bytes]], list[bytes]] = lambda words: words
+        """Makes each command what another release would have sent."""
         self.rate = redis.rate
         self.scripts: set[bytes] = set()
         """The SHA-1 of each script called by it."""
@@ -240,7 +242,7 @@ class Link:
             return
         self._reader.feed(data)
         while (words := self._reader.gets()) is not False:
-            self.requests.append((self.redis.clock.seconds(), words))
+            self.requests.append((self.redis.clock.seconds(), self.sends(words)))
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
         """Nothing to do: this transport accepts everything that is written."""

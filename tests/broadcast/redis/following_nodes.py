@@ -71,14 +71,14 @@ class NodeConnector:
     """Connects one node to Redis, unless it is cut off; `made` are its connections."""
 
     def __init__(self, redis: Connects) -> None:
-        self._redis = redis
+        self.redis = redis
         self.is_cut_off = False
         self.made: list[RedisConnection] = []
 
     async def connect(self) -> RedisConnection:
         if self.is_cut_off:
             raise CannotConnect("unreachable")
-        connection = await self._redis.connect()
+        connection = await self.redis.connect()
         self.made.append(connection)
         return connection
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import cast
 
 import msgspec
@@ -11,8 +11,7 @@ import pytest
 from twisted.logger import ILogObserver, globalLogPublisher
 
 from pushup.broadcast.redis.leader import SETTLED_SECONDS, STUCK_SECONDS
-from pushup.broadcast.redis.records import LogEntry, NodeReport
-from pushup.broadcast.redis.replica import CannotApply
+from pushup.broadcast.redis.records import NodeReport
 from pushup.broadcast.redis.session import STUCK_RETRY_SECONDS
 from pushup.core.commands import Create, Entry, Outcome, Upgrade
 from pushup.core.errors import Unavailable
@@ -58,13 +57,16 @@ def old(logged_failures: list[str]) -> Iterator[Cluster]:
 def start_old(cluster: Cluster) -> FollowingNode:
     """A node that reports that it does not know the next version."""
     node = cluster.start()
-    reporting = node.broadcast._reporting
-    report = reporting._own_report
-    reporting._own_report = lambda: msgspec.structs.replace(  # type: ignore[method-assign]
-        report(), latest_version=LATEST_VERSION
-    )
+    for link in cluster.redis.links:
+        if link.connection in node.connector.made:
+            link.sends = report_as_old
     cluster.advance(0.5)
     return node
+
+
+def report_as_old(words: list[bytes]) -> list[bytes]:
+    known, old = (b'"latest_version":%d' % version for version in (NEXT_VERSION, LATEST_VERSION))
+    return [word.replace(known, old) for word in words]
 
 
 def version(cluster: Cluster) -> set[int]:
@@ -351,29 +353,31 @@ def test_an_entry_that_no_node_can_read_ends_the_epoch(cluster: Cluster, logged_
     assert ["cannot read the entry" in line for line in logged_failures] == [True] * 2
 
 
-def stick(node: FollowingNode, at: int, times: float = math.inf) -> None:
-    """Let the node fail at the entry with this sequence so many times, however often it tries."""
-    replica = node.broadcast._replica
-    carry_out = replica._carry_out
-    left = times
+def stick(
+    monkeypatch: pytest.MonkeyPatch, at: int, times: float = math.inf, other: FollowingNode | None = None
+) -> None:
+    """Let a node fail at the entry with this sequence so many times, however often it tries; not the other one."""
+    apply, left = ReplicatedState.apply, times
+    others_state = other and other.state  # it never has another, for it does not fail
 
-    def fail(apply: Callable[[Entry], Outcome], entry: Entry, logged: LogEntry) -> Outcome:
+    def fail(state: ReplicatedState, entry: Entry) -> Outcome:
         nonlocal left
-        if entry.sequence == at and left > 0:
+        if entry.sequence == at and left > 0 and state is not others_state:
             left -= 1
-            raise CannotApply(f"{entry.epoch}-{at}", "this node only")
-        return carry_out(apply, entry, logged)
+            raise RuntimeError("this node only")
+        return apply(state, entry)
 
-    replica._carry_out = fail  # type: ignore[method-assign]
+    monkeypatch.setattr(ReplicatedState, "apply", fail)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_entry_that_one_node_cannot_apply_concerns_that_node(
-    cluster: Cluster, logged_failures: list[str], which: int
+    cluster: Cluster, logged_failures: list[str], which: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether or not it is the first: the others go on and save, the entry stays, and it follows what they saved."""
     stuck, other = cluster.nodes[which], cluster.nodes[1 - which]
-    stick(stuck, 3)
+    stick(monkeypatch, 3, other=other)
     epoch = other.state.cursor.epoch
     for n in range(1, 31):
         assert cluster.publish(other, "a").sequence == n
@@ -384,7 +388,7 @@ def test_an_entry_that_one_node_cannot_apply_concerns_that_node(
     assert int(cluster.redis.data[STATE][b"saved"]) >= 28
     assert is_one(cluster)
     assert other.state.cursor.epoch == epoch
-    assert ["this node only" in line for line in logged_failures] == [True]
+    assert ["cannot read the entry" in line for line in logged_failures] == [False, True, False]
 
 
 def test_a_node_that_cannot_read_an_entry_keeps_its_connections(cluster: Cluster, logged_failures: list[str]) -> None:
@@ -429,13 +433,16 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
     logged_failures.clear()
 
 
-def test_a_node_that_could_not_apply_an_entry_tries_it_again(logged_failures: list[str]) -> None:
+@pytest.mark.interpreted
+def test_a_node_that_could_not_apply_an_entry_tries_it_again(
+    logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It can for reasons that pass. Here it is the only node, so nobody saves a checkpoint that is past the entry."""
     with cluster_of(1) as cluster:
         (node,) = cluster.nodes
         cluster.publish(node, "a")
         seen = node.cursor
-        stick(node, 2, times=2)  # when it has read the entry, and when it has loaded everything again
+        stick(monkeypatch, 2, times=2)  # when it has read the entry, and when it has loaded everything again
         node.append(publish("a"))
         cluster.advance(STUCK_RETRY_SECONDS - 1.0)
         assert (node.follows, node.cursor) == (False, seen)
@@ -443,7 +450,7 @@ def test_a_node_that_could_not_apply_an_entry_tries_it_again(logged_failures: li
         assert node.follows
         answer = node.poll(poll("a", cursor=seen))
         assert (ids(answer), answer.gaps) == ([2], ())
-    assert ["this node only" in line for line in logged_failures] == [True]
+    assert ["cannot read the entry" in line for line in logged_failures] == [False, True, False]
     logged_failures.clear()
 
 

@@ -13,9 +13,9 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 
 from pushup.broadcast.admission import WaitingLimits, size_of
-from pushup.broadcast.redis.catch_up import VOUCH_SECONDS
+from pushup.broadcast.redis.catch_up import VOUCH_SECONDS, EpochStarter
 from pushup.broadcast.redis.heartbeat import REPORT_SECONDS
-from pushup.broadcast.redis.leader import SAVE_CHANGES
+from pushup.broadcast.redis.leader import SAVE_CHANGES, Saving
 from pushup.broadcast.redis.lease import MARGIN_SECONDS
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.broadcast.redis.records import Tail
@@ -23,6 +23,7 @@ from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply
 from pushup.broadcast.redis.redis_settings import RedisLimits
+from pushup.broadcast.redis.replica import Replica
 from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.cursor import order_of
@@ -960,10 +961,13 @@ def test_the_log_of_a_new_epoch_reaches_back_for_a_minute(cluster: Cluster, log:
 
 def test_a_checkpoint_that_is_up_to_date_is_not_saved(cluster: Cluster) -> None:
     """Nor one that is ahead of the node: it would go back."""
-    cluster.publish(cluster.nodes[0], "a")
-    cluster.publish(cluster.nodes[0], "a")
+    node = cluster.nodes[0]
+    cluster.publish(node, "a")
+    cluster.publish(node, "a")
     cluster.advance(2.0)
-    saving = cluster.nodes[0].broadcast._saving
+    replica = Replica(node.node, lambda tag, outcome: None)
+    epochs = EpochStarter(node_id="n", replica=replica, mark=None, wall=lambda: 1e9, random=lambda: 0.5)
+    saving = Saving(replica=replica, epochs=epochs, clock=cluster.clock)
     assert [saving.is_due(saved) for saved in (0, 1, 2, 3)] == [True, True, False, False]
 
 

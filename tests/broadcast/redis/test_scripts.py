@@ -447,7 +447,8 @@ def test_nothing_is_appended_after_a_restart(tmp_path: Path) -> None:
     """Though the data is the same, and the epoch has the same name."""
     with RedisServer(tmp_path / "1", flags={"appendonly": "yes", "appendfsync": "always"}) as server:
         with server.client() as client:
-            old = Log(Blocking(client)).log
+            connection = Blocking(client)
+            old = Log(connection)
             log = Log(Blocking(client))
             log.begin()
             assert log.append(publish("a"), tag="t0") == 1
@@ -455,11 +456,10 @@ def test_nothing_is_appended_after_a_restart(tmp_path: Path) -> None:
         server.start()
         with server.client() as client:
             log = Log(Blocking(client))
-            assert log.tail() == Tail("e1", 1, b"t0", old.run, LATEST_VERSION, "e1", log.tail().founded)
-            assert not log.log.is_run(old.run)
-            log.log._history, now = old._history, log.log._history  # as a node would that has not noticed
-            assert isinstance(log.append(publish("a"), tag="t1"), EpochOver)
-            log.log._history = now
+            assert log.tail() == Tail("e1", 1, b"t0", old.log.run, LATEST_VERSION, "e1", log.tail().founded)
+            assert not log.log.is_run(old.log.run)
+            connection.client = client  # as a node would that has not noticed
+            assert isinstance(old.append(publish("a"), tag="t1"), EpochOver)
             assert log.append(publish("a"), tag="t1") == 2
 
 
