@@ -41,25 +41,25 @@ class PipeEnd:
         self.is_lost = False
         self._clock = clock
         self._buffer_bytes = buffer_bytes
-        self._producer: IPushProducer | None = None
+        self.producer: IPushProducer | None = None
         self._is_paused = False
         self._is_closing = False
 
     def connect(self, link: Link, peer: PipeEnd) -> None:
-        self._link, self._peer = link, peer
+        self.link, self.peer = link, peer
         link.makeConnection(self)  # type: ignore[no-untyped-call]
 
     def write(self, data: bytes) -> None:
         if self.is_lost:
             return
         self.unsent += data
-        if self._producer is not None and len(self.unsent) > self._buffer_bytes:
+        if self.producer is not None and len(self.unsent) > self._buffer_bytes:
             self._is_paused = True
-            self._producer.pauseProducing()
+            self.producer.pauseProducing()
 
     def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:
         assert streaming
-        self._producer = producer
+        self.producer = producer
 
     def pauseProducing(self) -> None:
         self.is_reading = False
@@ -81,11 +81,11 @@ class PipeEnd:
 
     def carry(self, size: int = BUFFER_BYTES) -> int:
         """Let up to this many bytes arrive at the other end, if that reads. Returns their number."""
-        if self.is_lost or not self._peer.is_reading:
+        if self.is_lost or not self.peer.is_reading:
             return 0
         data, self.unsent = self.unsent[:size], self.unsent[size:]
         if data:
-            self._peer._link.dataReceived(data)
+            self.peer.link.dataReceived(data)
             self._sent()
         return len(data)
 
@@ -98,25 +98,25 @@ class PipeEnd:
             return
         if self._is_closing:
             self._end(ConnectionDone(), ConnectionDone())
-        elif self._producer is not None and self._is_paused:
+        elif self.producer is not None and self._is_paused:
             self._is_paused = False
-            self._producer.resumeProducing()
+            self.producer.resumeProducing()
 
     def _end(self, here: Exception, there: Exception) -> None:
-        for end, error in ((self, here), (self._peer, there)):
+        for end, error in ((self, here), (self.peer, there)):
             if not end.is_lost:
                 end.is_lost = True
                 end.unsent = b""
-                if end._producer is not None:
-                    end._producer.stopProducing()
-                end._link.connectionLost(Failure(error))  # type: ignore[no-untyped-call]
+                if end.producer is not None:
+                    end.producer.stopProducing()
+                end.link.connectionLost(Failure(error))  # type: ignore[no-untyped-call]
 
 
 def join(one: Link, other: Link, clock: Clock, *, buffer_bytes: int = BUFFER_BYTES) -> tuple[PipeEnd, PipeEnd]:
     """Connect two links, and return the transport of each."""
     ends = PipeEnd(clock, buffer_bytes), PipeEnd(clock, buffer_bytes)
     for end, peer, link in ((ends[0], ends[1], one), (ends[1], ends[0], other)):
-        end._peer, end._link = peer, link
+        end.peer, end.link = peer, link
     for end, peer, link in ((ends[0], ends[1], one), (ends[1], ends[0], other)):
         end.connect(link, peer)
     return ends

@@ -36,7 +36,7 @@ def decoders() -> dict[str, Decoder[Any]]:
 
     Those of rows are made by `Tables`.
     """
-    found = {f"{Tables.__module__}.{table}": decoder for table, decoder in Tables()._decoders.items()}
+    found = {f"{Tables.__module__}.{table}": decoder for table, decoder in Tables().decoders.items()}
     for module in modules():
         for name, value in vars(module).items():
             decoder = getattr(value, "_decoder", getattr(value, "__self__", value))

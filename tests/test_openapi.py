@@ -17,7 +17,7 @@ from pushup.core.commands import ChannelState
 from pushup.net.api import channel_routes, poll_parameters, schemas
 from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.bodies import ACK_LIMIT_SECONDS, NAME_LIMIT_BYTES, TTL_LIMIT_SECONDS
-from pushup.net.problems import PROBLEM_TYPES, _Problem
+from pushup.net.problems import PROBLEM_TYPES, Problem
 
 DOCS = Path(__file__).parents[1] / "docs"
 DOCUMENT: dict[str, Any] = yaml.safe_load((DOCS / "guide" / "openapi.yaml").read_text())
@@ -38,9 +38,9 @@ RESPONSES: dict[str, type[Struct]] = {
     "Gap": Gap,
     "Answer": schemas.AnswerWithTicket,
     "ChannelState": ChannelState,
-    "Channel": channel_routes._ChannelView,
+    "Channel": channel_routes.ChannelView,
     "Node": Member,
-    "Problem": _Problem,
+    "Problem": Problem,
 }
 
 
@@ -93,12 +93,12 @@ def test_limits_are_the_defaults() -> None:
 def test_the_parameters_of_a_poll_are_there() -> None:
     """The query parameters are those that `poll_parameters` reads."""
     parameters = DOCUMENT["paths"]["/v1/poll"]["get"]["parameters"]
-    assert tuple(p["name"] for p in parameters if p.get("in") == "query") == poll_parameters._PARAMETERS
+    assert tuple(p["name"] for p in parameters if p.get("in") == "query") == poll_parameters.PARAMETERS
 
 
 def test_the_parameters_of_a_stream_are_there() -> None:
     """Those of a poll, without the ones that streams do not have."""
-    ours = [name for name in poll_parameters._PARAMETERS if name not in poll_parameters._NOT_OF_STREAMS]
+    ours = [name for name in poll_parameters.PARAMETERS if name not in poll_parameters.NOT_OF_STREAMS]
     parameters = DOCUMENT["paths"]["/v1/events"]["get"]["parameters"]
     assert [p["name"] for p in parameters if p.get("in") == "query"] == ours
     body, poll = SCHEMAS["Events"], SCHEMAS["Poll"]

@@ -37,13 +37,22 @@ class Client:
     """A client of the server at `url`, such as http://127.0.0.1:8080 or unix:/run/pushup.sock.
 
     It has one connection: one thread at a time may use it, except for `stop`. `with Client(...) as client` closes it at
-    the end. A call takes at most `timeout` seconds, from connecting to the last byte of the response.
+    the end. A call takes at most `timeout` seconds, from connecting to the last byte of the response. `retry_seconds`:
+    the first and the longest pause before a retry.
     """
 
-    def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        retry_seconds: tuple[float, float] = RETRY_SECONDS,
+    ) -> None:
         """Raises: ClientError if the URL is not valid."""
         self._key = key
         self._timeout = timeout
+        self._retry_seconds = retry_seconds
         self._connection = connection(url)
         self._stopped = self._connection.stopped
         self._url = url.rpartition("@")[2]  # for errors, without a password
@@ -94,7 +103,7 @@ class Client:
                 left = until - time.monotonic()
                 if not (patience and error.may_pass) or left < LAST_SECONDS or self._stopped.is_set():
                     raise
-            self._stopped.wait(min(left / 2, _pause(trouble)))
+            self._stopped.wait(min(left / 2, self._pause(trouble)))
             trouble += 1
 
     def cursor(self, timeout: float | None = None) -> str:
@@ -257,9 +266,15 @@ class Client:
             return
         if not error.may_pass:
             raise error
-        pause = _pause(trouble)
+        pause = self._pause(trouble)
         on_trouble(error, pause)
         self._stopped.wait(pause)
+
+    def _pause(self, trouble: int) -> float:
+        """Seconds until the next try, after this many failures in a row before the last one."""
+        first, longest = self._retry_seconds
+        pause: float = min(longest, first * 2 ** min(trouble, 16)) * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
+        return pause
 
     def _unreachable(self, error: Exception) -> ClientError:
         return ClientError(f"cannot reach the server at {self._url}: {error or type(error).__name__}")
@@ -276,13 +291,6 @@ def _read(response: http.client.HTTPResponse) -> dict[str, Any]:
         detail = value.get("detail", "") if isinstance(value, dict) else ""
         raise ClientError(f"{response.status} {response.reason}: {detail}", response.status, value)
     return value
-
-
-def _pause(trouble: int) -> float:
-    """Seconds until the next try, after this many failures in a row before the last one."""
-    first, longest = RETRY_SECONDS
-    pause: float = min(longest, first * 2 ** min(trouble, 16)) * random.uniform(0.5, 1.0)  # noqa: S311  # no secret
-    return pause
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -61,12 +61,13 @@ def stored(table: str, name: Name, row: Any) -> Stored:
 class Tables:
     """The rows of all tables."""
 
-    __slots__ = ("_by_name", "_decoders")
+    __slots__ = ("_by_name", "decoders")
 
     def __init__(self) -> None:
         kinds = {CHANNELS: ChannelRow, MESSAGES: MessageRow} | {table.name: table.row_type for table in BOUNDED}
         self._by_name = {name: Rows() for name in kinds}
-        self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in kinds.items()}
+        self.decoders = {name: msgspec.json.Decoder(kind) for name, kind in kinds.items()}
+        """What reads the rows of each table."""
 
     def __getitem__(self, table: str) -> Rows:
         return self._by_name[table]
@@ -85,7 +86,7 @@ class Tables:
     def add(self, key: str, body: bytes | Raw) -> None:
         """Take a row that was stored. Raises: msgspec.DecodeError."""
         table, name = self._split(key)
-        row = self._decoders[table].decode(body)
+        row = self.decoders[table].decode(body)
         if str(row.row_name) != name:
             raise ValidationError(f"Invalid value: the row at {key!r} is called {row.row_name!r}")
         self._by_name[table].put(row)

@@ -76,7 +76,7 @@ PROBLEM_TYPES: dict[type[PushUpError], ProblemType] = {
 """A subclass that is not listed is a problem of its nearest ancestor's type."""
 
 
-class _Problem(Struct, omit_defaults=True):
+class Problem(Struct, omit_defaults=True):
     type: str
     title: str
     status: int
@@ -96,7 +96,7 @@ def problem(error: PushUpError, *, for_operator: bool = False) -> Response:
     """The response to a request that failed; `for_operator` adds the details that only operators may see."""
     kind = problem_type(type(error))
     detail = f"{error.detail}: {error.operator_detail}" if for_operator and error.operator_detail else error.detail
-    body = _Problem(f"urn:pushup:{kind.code}", kind.title, kind.status, detail, error.field)
+    body = Problem(f"urn:pushup:{kind.code}", kind.title, kind.status, detail, error.field)
     headers: tuple[Header, ...] = ()
     if isinstance(error, MethodNotAllowed):
         headers = ((b"Allow", error.allow.encode()),)

@@ -8,7 +8,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pushup.client import client as client_module
 from pushup.client.client import Client
 from pushup.client.http_connection import ClientError
 from tests.net.in_memory_node import InMemoryNode
@@ -19,7 +18,7 @@ class ScriptedClient(Client):
     """A client whose server does what the script says; it records the cursors that it sends."""
 
     def __init__(self, *script: dict[str, Any] | ClientError) -> None:
-        super().__init__("http://127.0.0.1:1")
+        super().__init__("http://127.0.0.1:1", retry_seconds=(0.0, 0.0))
         self._script = list(script)
         self.cursors: list[str] = []
 
@@ -43,9 +42,8 @@ def answer(cursor: str, *data: int) -> dict[str, Any]:
     return {"cursor": cursor, "messages": [{"data": n} for n in data], "more": False, "gaps": [], "closed": []}
 
 
-def test_a_connection_that_breaks_before_anything_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_breaks_before_anything_arrives() -> None:
     """Again and again: the client polls with the last cursor that it was told, also by an empty answer."""
-    monkeypatch.setattr(client_module, "RETRY_SECONDS", (0.0, 0.0))
     broken = ClientError("broken off")
     client = ScriptedClient(answer("e-5", 5), broken, broken, answer("e-8"), broken, answer("e-9", 9))
     follow = client.follow(["a"], on_trouble=lambda error, pause: None)

@@ -32,7 +32,7 @@ class RedisCluster:
         self.redis = redis
         self.nodes: list[Server] = []
         self.callers: list[Caller] = []
-        self._directory = directory
+        self.directory = directory
         self._stack = stack
         self._turn = 0
 
@@ -40,7 +40,7 @@ class RedisCluster:
         self, url: str = "", *, environment: Mapping[str, str] | None = None, ready: bool = True, **settings: object
     ) -> Server:
         """Start another node."""
-        log = self._directory / f"node{len(self.nodes)}.log"
+        log = self.directory / f"node{len(self.nodes)}.log"
         values = {
             "redis_timeout_seconds": TIMEOUT_SECONDS,
             "node_name": f"node{len(self.nodes)}",

@@ -76,7 +76,7 @@ class RedisServer:
         self.directory = directory
         self.port = free_port()
         self.password = password
-        self._flags = {
+        self.flags = {
             "save": "",
             "repl-diskless-sync-delay": 0,
             "appendonly": "no",
@@ -85,7 +85,7 @@ class RedisServer:
             **(flags or {}),
         }
         if password:
-            self._flags["requirepass"] = password
+            self.flags["requirepass"] = password
         self._process: subprocess.Popen[bytes] | None = None
         directory.mkdir(exist_ok=True)
 
@@ -95,7 +95,7 @@ class RedisServer:
 
     def start(self, *more: str) -> None:
         """Start it, and wait until it responds."""
-        flags = [word for name, value in self._flags.items() for word in (f"--{name}", str(value))]
+        flags = [word for name, value in self.flags.items() for word in (f"--{name}", str(value))]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [PROGRAM, "--port", str(self.port), *flags, *more], cwd=self.directory, stdout=log, stderr=log

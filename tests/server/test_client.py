@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from pushup.client import Client, ClientError
-from pushup.client import client as client_module
 from pushup.client.client import LAST_SECONDS
 from tests.server.certificates import write_certificate
 from tests.server.conftest import Serve
@@ -29,7 +28,7 @@ class Scripted(Client):
     """A client whose server does what the script says; it records the keys and the bodies that it sends."""
 
     def __init__(self, *script: dict[str, Any] | ClientError) -> None:
-        super().__init__("http://127.0.0.1:1")
+        super().__init__("http://127.0.0.1:1", retry_seconds=(0.001, 0.001))
         self._script = list(script)
         self.keys: list[str] = []
         self.bodies: list[Any] = []
@@ -51,12 +50,6 @@ class Scripted(Client):
         return reply
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "RETRY_SECONDS", (0.001, 0.001))
-
-
-@pytest.mark.usefixtures("soon")
 def test_a_patient_publisher_tries_again_with_the_same_key() -> None:
     """Whatever may pass: no connection, 503, 502 and 504, of which nobody knows whether the message was published."""
     unavailable = [ClientError("", status) for status in (503, 502, 504)]
@@ -81,7 +74,6 @@ def test_what_a_message_may_have_is_sent() -> None:
     ]
 
 
-@pytest.mark.usefixtures("soon")
 def test_what_the_server_refuses_is_raised_at_once() -> None:
     """Patience would not help."""
     client = Scripted(ClientError("413", 413), {"id": "e-1"})
@@ -173,17 +165,15 @@ def test_a_follower_is_stopped(hung_url: str, events: bool) -> None:
             client.cursor()
 
 
-def test_a_follower_is_stopped_while_it_waits_before_a_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_is_stopped_while_it_waits_before_a_retry() -> None:
     """And the iterator ends then, too."""
-    monkeypatch.setattr(client_module, "RETRY_SECONDS", (1000.0, 1000.0))
-    client = Client(f"http://127.0.0.1:{free_port()}")
+    client = Client(f"http://127.0.0.1:{free_port()}", retry_seconds=(1000.0, 1000.0))
     assert in_thread(lambda: list(client.follow(["a"], on_trouble=lambda error, pause: client.stop()))) == []
 
 
-def test_a_follower_that_fails_very_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_that_fails_very_often() -> None:
     """The pause has a limit also after 1,024 failures, when 2 to that power is no float."""
-    monkeypatch.setattr(client_module, "RETRY_SECONDS", (1e-9, 1e-9))
-    client = Client(f"http://127.0.0.1:{free_port()}")
+    client = Client(f"http://127.0.0.1:{free_port()}", retry_seconds=(1e-9, 1e-9))
     troubles: list[Exception] = []
 
     def on_trouble(error: Exception, pause: float) -> None:

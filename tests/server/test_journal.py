@@ -512,7 +512,7 @@ def test_a_server_on_a_full_disk_stops_gracefully(serve: Serve, disk: Disk) -> N
             ids.append(reply.value["id"])
         end(server, signal.SIGTERM)
         if isinstance(disk, FullDisk):
-            disk._ballast.unlink()
+            disk.make_room(server)
     with serve(*journal(disk.path)) as server, server.caller() as caller:
         assert [m["id"] for m in everything(caller, "a", cursor=start)] == ids
 

@@ -163,11 +163,11 @@ def test_a_killed_node_is_listed_until_its_lease_ends_and_a_stopped_one_is_not(c
     """After `kill -9`, it is gone when its lease ends; after SIGTERM, when the process ends."""
     with ExitStack() as stack:
         killed, stopped = (
-            RedisCluster(cluster.redis, cluster._directory / name, stack) for name in ("killed", "stopped")
+            RedisCluster(cluster.redis, cluster.directory / name, stack) for name in ("killed", "stopped")
         )
         for one in (killed, stopped):
-            one._directory.mkdir()
-            one.start(node_name=one._directory.name)
+            one.directory.mkdir()
+            one.start(node_name=one.directory.name)
 
         def names() -> list[str]:
             return sorted(node["name"] for node in cluster.callers[0].call("GET", "/v1/nodes").value["nodes"])
@@ -496,7 +496,7 @@ def test_a_replica_that_lacks_messages_takes_over(redis: RedisServer, tmp_path: 
         replica.ask("SAVE")
         replica.kill()
         replica.port = redis.port  # the nodes expect it there
-        replica._flags.pop("replicaof")
+        replica.flags.pop("replicaof")
         replica.start()
         wait_until(lambda: {epoch_of(c) for c in cluster.cursors()} - {epoch_of(lost["id"])} != set(), "a new epoch")
         cluster.wait_until_publishing()

@@ -34,7 +34,7 @@ class StandIn:
         self._link = Link(self._received, lambda reason: None)
         self._end, self._parent_end = join(self._link, link, clock)
         if order is not None:
-            self._order_end, self._parent_order_end = join(Link(lambda body: None, lambda reason: None), order, clock)
+            self.order_end, self._parent_order_end = join(Link(lambda body: None, lambda reason: None), order, clock)
 
     def _received(self, body: bytes) -> None:
         message = control_protocol.read_by_worker(body)
@@ -69,7 +69,7 @@ class StandIn:
         """As when its process ends, which may take a little longer."""
         self._end.die()
         if self.order is not None:
-            self._order_end.die()
+            self.order_end.die()
 
     def dies(self, status: int = 1) -> None:
         """Let the process end."""

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from pushup.settings.settings import Settings
 from pushup.transport.framed_link import Link, framed
-from pushup.workers import control_protocol, supervisor
+from pushup.workers import control_protocol
 from pushup.workers.supervisor import (
     ABORT_SECONDS,
     CHECK_SECONDS,
@@ -138,15 +138,14 @@ def test_the_pause_doubles(logged_failures: list[str]) -> None:
     logged_failures.clear()
 
 
-def test_the_pause_has_a_limit_however_often_a_worker_has_died(
-    monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]
-) -> None:
+def test_the_pause_has_a_limit_however_often_a_worker_has_died(logged_failures: list[str]) -> None:
     """Also after 1,024 times, when 2 to that power is no float."""
-    monkeypatch.setattr(supervisor, "RETRY_SECONDS", (1e-9, 1e-9))
-    ship = Ship()
-    for count in range(2, 1100):
+    ship = Ship(1)
+    for count in range(1, 1100):
         ship.started[-1].dies()
-        ship.advance(0.1)
+        for _ in range(2):  # until it is seen that the process has ended, and until the next one is started
+            ship.clock.rightNow += LAST
+            ship.turn()
         assert len(ship.started) == count + 1
     logged_failures.clear()
 
@@ -360,7 +359,7 @@ def test_a_silent_worker_that_was_given_up_is_killed_at_once_too(logged_failures
 def test_a_worker_that_ends_its_order_itself_is_not_killed() -> None:
     """It stops, and drains its clients."""
     ship = Ship(attach=lambda name, on_end: Link(lambda body: None, on_end))
-    ship.started[0]._order_end.die()
+    ship.started[0].order_end.die()
     ship.advance(1.0)
     assert ship.started[0].signals == []
 

@@ -77,9 +77,8 @@ def test_a_system_that_does_not_say_where_a_process_may_run(
 def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A number is that number; one is the default."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
-    monkeypatch.setattr("pushup.cli.serving.usable_cores", lambda: 3)
     settings = Settings()
     assert worker_count(settings) == 1
-    for workers, expected in ((5, 5), ("auto", 3)):
+    for workers, expected in ((5, 5), ("auto", usable_cores())):
         server = structs.replace(settings.server, workers=workers)
         assert worker_count(structs.replace(settings, server=server)) == expected

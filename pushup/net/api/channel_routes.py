@@ -24,7 +24,7 @@ PAGE_LIMIT = 1000
 """Channels in one list; about 3 ms of work."""
 
 
-class _ChannelView(Struct):
+class ChannelView(Struct):
     """A channel as clients see it; `bytes` of message data."""
 
     id: int
@@ -90,10 +90,10 @@ class Channels:
         self._node.submit(command, on_outcome)
 
 
-def _view(channel: Channel) -> _ChannelView:
+def _view(channel: Channel) -> ChannelView:
     """All but the subscribers, who may be connected to other processes."""
     messages = len(channel.messages or ())
-    return _ChannelView(channel.id, channel.name, channel.ttl, channel.expires, messages, channel.bytes, 0)
+    return ChannelView(channel.id, channel.name, channel.ttl, channel.expires, messages, channel.bytes, 0)
 
 
 def _page_start(query: bytes) -> int:

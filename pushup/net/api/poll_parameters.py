@@ -1,6 +1,6 @@
 """The parameters of a poll, from a query string or from JSON.
 
-They are read nowhere else. To add one, change `_PARAMETERS` and `_read` (query string), `PollBody` and `from_body`
+They are read nowhere else. To add one, change `PARAMETERS` and `_read` (query string), `PollBody` and `from_body`
 (JSON), and `_poll`, which checks what comes from either.
 
     channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>
@@ -44,9 +44,9 @@ NAME_BYTES = 72
 _CURSOR_CHARACTERS = b"0123456789abcdefghijklmnopqrstuvwxyz-"
 
 
-_PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
+PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
 
-_NOT_OF_STREAMS = ("timeout", "limit")
+NOT_OF_STREAMS = ("timeout", "limit")
 
 IGNORED = "_"
 """A parameter that HTTP libraries add so that no cache answers. Its value is ignored."""
@@ -68,7 +68,7 @@ class PollReader:
     def __init__(self, limits: PollLimits, *, for_streams: bool = False) -> None:
         """`for_streams`: the polls of event streams, which have neither a timeout nor a limit."""
         self._limits = limits
-        self._parameters = tuple(name for name in _PARAMETERS if not (for_streams and name in _NOT_OF_STREAMS))
+        self._parameters = tuple(name for name in PARAMETERS if not (for_streams and name in NOT_OF_STREAMS))
         self.body_limit_bytes = limits.poll_body_limit_bytes
         self._polls: Memo[bytes, Poll] = Memo(REMEMBERED_BYTES)
         # A stream that connects again sends its cursor as a header field, if it is a browser's.
@@ -99,7 +99,7 @@ class PollReader:
     def from_body(self, body: bytes) -> Poll:
         """Raises: BadRequest naming the field."""
         given = _body.decode(body)
-        for name in _NOT_OF_STREAMS:
+        for name in NOT_OF_STREAMS:
             if getattr(given, name) is not None and name not in self._parameters:
                 raise BadRequest(_not_of_streams(name), field=name)
         return self._poll(given.channels, "channels", given.cursor, given.timeout, given.limit, given.from_, given.to)
@@ -115,7 +115,7 @@ class PollReader:
                     raise BadRequest(f"duplicate parameter {name!r}", field=name)
                 given[name] = value
             elif name != IGNORED:
-                is_of_polls, name = name in _NOT_OF_STREAMS, shown_name(name)
+                is_of_polls, name = name in NOT_OF_STREAMS, shown_name(name)
                 text = _not_of_streams(name) if is_of_polls else _unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
         return self._poll(
