@@ -119,7 +119,7 @@ class Wire:
 
         Raises: Failed if none comes.
         """
-        lines = self._until(b"\r\n\r\n", deadline).decode("latin-1").split("\r\n")
+        lines = self.until(b"\r\n\r\n", deadline).decode("latin-1").split("\r\n")
         version, _, rest = lines[0].partition(" ")
         if not (version.startswith("HTTP/1.") and rest[:3].isdigit()):
             raise Failed(f"expected a status line, and {lines[0][:100]!r} came")
@@ -172,7 +172,7 @@ class Wire:
     def close(self) -> None:
         self.socket.close()
 
-    def _until(self, end: bytes, deadline: float) -> bytes:
+    def until(self, end: bytes, deadline: float) -> bytes:
         """What comes before `end`, which is dropped."""
         while (at := self._received.find(end)) < 0:
             if not self._receive(deadline):
@@ -180,7 +180,7 @@ class Wire:
         found, self._received = self._received[:at], self._received[at + len(end) :]
         return found
 
-    def _some(self, most: int, deadline: float) -> bytes:
+    def some(self, most: int, deadline: float) -> bytes:
         """The next bytes, as soon as there are any; none at the end of the connection."""
         if not self._received:
             self._receive(deadline)
@@ -228,19 +228,19 @@ class Body:
         if self.has_ended:
             return b""
         if self._is_open:
-            data = wire._some(1 << 20, deadline)
+            data = wire.some(1 << 20, deadline)
             self.has_ended = not data
             return data
         if not self._left and self.is_chunked:
-            if self._size and (more := wire._until(b"\r\n", deadline)):
+            if self._size and (more := wire.until(b"\r\n", deadline)):
                 raise Failed(f"expected the end of a chunk of {self._size} bytes, and {more[:100]!r} came")
-            self._size = self._left = int(wire._until(b"\r\n", deadline).split(b";")[0], 16)
+            self._size = self._left = int(wire.until(b"\r\n", deadline).split(b";")[0], 16)
         if not self._left:
             self.has_ended = True
-            while self.is_chunked and wire._until(b"\r\n", deadline):
+            while self.is_chunked and wire.until(b"\r\n", deadline):
                 pass
             return b""
-        data = wire._some(self._left, deadline)
+        data = wire.some(self._left, deadline)
         self._left -= len(data)
         if not data:
             came = self._size - self._left
