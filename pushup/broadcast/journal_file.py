@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -58,7 +58,7 @@ ROWS_AT_ONCE = 500
 class JournalFile:
     """The open file. One call at a time, from any thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, connect: Callable[..., sqlite3.Connection] = sqlite3.connect) -> None:
         """Open the file, or create it.
 
         Raises: JournalError.
@@ -69,7 +69,7 @@ class JournalFile:
         if path.exists() and not os.access(path, os.W_OK):
             raise JournalError(f"{path} is not writable")
         try:
-            self._database = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+            self._database = connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise self._error(error) from None
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -122,6 +123,16 @@ class AtOnce:
 
     def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
         return maybeDeferred(function, *args)
+
+
+class KeptConnection:
+    """Connects to SQLite, for the test as well: an open journal lets no other connection read its file."""
+
+    last: sqlite3.Connection
+
+    def __call__(self, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        self.last = sqlite3.connect(*arguments, **options)
+        return self.last
 
 
 class FullDisk(JournalFile):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded, Unavailable, UnknownChannel
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
-from tests.broadcast.stepped_helpers import START, JournaledReplica, after_restart
+from tests.broadcast.stepped_helpers import START, JournaledReplica, KeptConnection, after_restart
 from tests.core.builders import batch, draft, publish
 from tests.net.observed_log import logged_at
 
@@ -627,17 +627,17 @@ def test_a_failed_append_is_not_in_a_later_checkpoint(
     assert [(m.sequence, m.channels) for m in again.state.snapshot().messages] == [(1, ("a",)), (2, ("a",))]
 
 
-def test_a_file_that_is_locked_in_a_transaction_recovers(
-    databases: list[sqlite3.Connection], node: JournaledReplica, logged_failures: list[str], servers: Servers
-) -> None:
+def test_a_file_that_is_locked_in_a_transaction_recovers(logged_failures: list[str], servers: Servers) -> None:
     """A checkpoint that failed halfway is rolled back first."""
+    connection = KeptConnection()
+    node = servers.start(file=partial(JournalFile, connect=connection))
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS)
     node.append(publish("a"))
     call = node.helpers.calls.popleft()
-    databases[-1].execute("BEGIN IMMEDIATE")
-    databases[-1].execute("DELETE FROM rows")
-    databases[-1].execute("DELETE FROM entries")
+    connection.last.execute("BEGIN IMMEDIATE")
+    connection.last.execute("DELETE FROM rows")
+    connection.last.execute("DELETE FROM entries")
     node.helpers.calls.appendleft(call)
     node.helpers.step()  # cannot begin another transaction
     assert node.journal.why_not_ready() is not None

@@ -11,6 +11,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -29,7 +30,7 @@ from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.snapshot import Changes, Snapshot, Stored, empty_head
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import head_of_new_epoch, rows_of_new_epoch
-from tests.broadcast.stepped_helpers import after_restart, name_epoch
+from tests.broadcast.stepped_helpers import KeptConnection, after_restart, name_epoch
 from tests.core.builders import EPOCH, batch, draft, publish
 from tests.core.random_entries import LIMITS, random_entries
 
@@ -48,7 +49,9 @@ class Opened:
 
     def __init__(self, path: Path, limits: Limits | None = None, mark: Mark | None = None) -> None:
         self.limits = limits or Limits()
-        self.file, self.state = open_journal(path, self.limits, name_epoch, mark)
+        self.connection = KeptConnection()
+        open_file = partial(JournalFile, connect=self.connection)
+        self.file, self.state = open_journal(path, self.limits, name_epoch, mark, open_file)
         self.state.check()
 
     def append(self, *entries: Entry) -> list[Outcome]:
@@ -174,7 +177,7 @@ def test_an_unfinished_new_file_is_a_new_one(path: Path) -> None:
     opened.close()
 
 
-def test_entries_are_those_since_the_checkpoint(path: Path, databases: list[sqlite3.Connection]) -> None:
+def test_entries_are_those_since_the_checkpoint(path: Path) -> None:
     """They are in order, with sequence and time, and the size of the group is returned."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
@@ -187,7 +190,7 @@ def test_entries_are_those_since_the_checkpoint(path: Path, databases: list[sqli
     more = Entry(EPOCH, 5, 2.5, Expire())
     assert opened.file.append(entries) > 100
     opened.file.append((more,))
-    rows = databases[-1].execute("SELECT sequence FROM entries").fetchall()
+    rows = opened.connection.last.execute("SELECT sequence FROM entries").fetchall()
     assert rows == [(2,), (5,)], "a row for each group"
     read = list(opened.file.entries())
     assert [(e.epoch, e.sequence, e.time, e.command.width) for e in read] == [
@@ -291,37 +294,41 @@ def test_a_checkpoint_saved_twice_has_everything_once(path: Path) -> None:
     opened.close()
 
 
-def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path, databases: list[sqlite3.Connection]) -> None:
+def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path) -> None:
     """None of it is written, and the entries are still there."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
     opened.save()
     before = opened.file.load()
     opened.do(publish("a"), 2.0)
-    databases[-1].execute("CREATE TEMP TRIGGER fails BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END")
+    opened.connection.last.execute(
+        "CREATE TEMP TRIGGER fails BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
     with pytest.raises(JournalError, match=r"failed: no \(SQLITE_CONSTRAINT_TRIGGER\)"):
         opened.save()
     assert opened.file.recover(after=1) == list(opened.file.entries())
     assert [entry.sequence for entry in opened.file.entries()] == [2]
     assert opened.file.load() == before
-    databases[-1].execute("DROP TRIGGER fails")
+    opened.connection.last.execute("DROP TRIGGER fails")
     opened.save()
     opened.close()
 
 
-def test_a_new_beginning_that_fails_leaves_everything(path: Path, databases: list[sqlite3.Connection]) -> None:
+def test_a_new_beginning_that_fails_leaves_everything(path: Path) -> None:
     """Its error says why, and the next one succeeds."""
     opened = Opened(path)
     opened.do(publish("a", key="k"), 1.0)
     opened.save()
     before = opened.file.load()
     beginning = Changes(head_of_new_epoch("e2", opened.state), tuple(rows_of_new_epoch(opened.state)))
-    databases[-1].execute("CREATE TEMP TRIGGER fails BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, 'no'); END")
+    opened.connection.last.execute(
+        "CREATE TEMP TRIGGER fails BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
     with pytest.raises(JournalError, match="failed: no"):
         opened.file.start_over(beginning)
     assert opened.file.recover(after=0) == []
     assert opened.file.load() == before
-    databases[-1].execute("DROP TRIGGER fails")
+    opened.connection.last.execute("DROP TRIGGER fails")
     opened.file.start_over(beginning)
     loaded = opened.file.load()
     assert loaded is not None
@@ -340,21 +347,22 @@ def test_a_save_without_messages_and_keys_adds_no_row(path: Path) -> None:
     assert [count(path, table) for table in ("entries", "messages", "keys", "channels")] == [0, 1, 1, 2]
 
 
-def test_a_save_may_have_any_number_of_rows(path: Path, databases: list[sqlite3.Connection]) -> None:
+def test_a_save_may_have_any_number_of_rows(path: Path) -> None:
     """More than a statement of SQLite can have."""
     names = [f"keys/{number}" for number in range(20_000)]
-    with closing(JournalFile(path)) as file:
-        databases[-1].setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # the default; some builds allow more
+    connection = KeptConnection()
+    with closing(JournalFile(path, connection)) as file:
+        connection.last.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, 32_766)  # the default; some builds allow more
         for body, expected in ((b"{}", len(names)), (b"null", 0)):
             file.save(Changes(empty_head("e1", Limits()), tuple([Stored(name, Raw(body)) for name in names])))
-            assert databases[-1].execute("SELECT count(*) FROM rows").fetchone() == (expected,)
+            assert connection.last.execute("SELECT count(*) FROM rows").fetchone() == (expected,)
 
 
-def test_a_disk_that_is_full_is_named(path: Path, databases: list[sqlite3.Connection]) -> None:
+def test_a_disk_that_is_full_is_named(path: Path) -> None:
     """Here SQLite is told that there is no room. What was in the file stays."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
-    databases[-1].execute("PRAGMA max_page_count = 1")  # it takes the present size
+    opened.connection.last.execute("PRAGMA max_page_count = 1")  # it takes the present size
     with pytest.raises(JournalError, match=f"the disk is full: {re.escape(str(path))} cannot grow"):
         opened.do(publish("a", data='"' + "x" * 100 * PAGE + '"'), 2.0)
     assert [entry.sequence for entry in opened.file.entries()] == [1]
@@ -498,7 +506,7 @@ def test_any_limits_may_follow_any(path: Path, seed: int) -> None:
 # The size of the file.
 
 
-def test_a_file_contains_only_what_is_retained(path: Path, databases: list[sqlite3.Connection]) -> None:
+def test_a_file_contains_only_what_is_retained(path: Path) -> None:
     """Of 3000 messages, it has a row for each of the 20 that are retained at any time, and it does not grow."""
     limits = Limits(retention_messages=20, retention_seconds=1e6, keys_limit=10, channels_limit=1000)
     opened = Opened(path, limits)
@@ -507,7 +515,7 @@ def test_a_file_contains_only_what_is_retained(path: Path, databases: list[sqlit
         opened.do(publish("busy", data='"' + "x" * 500 + '"', key=f"k{number}"), 1.0 + number)
         if number % 30 == 0:
             opened.save()
-            rows = max(rows, databases[-1].execute("SELECT count(*) FROM rows").fetchone()[0])
+            rows = max(rows, opened.connection.last.execute("SELECT count(*) FROM rows").fetchone()[0])
             assert list(opened.file.entries()) == []
             size = max(size, path.stat().st_size)
     opened.close()
@@ -748,14 +756,14 @@ def test_a_file_that_could_not_be_used_is_closed(path: Path) -> None:
     assert str(path) in str(raised.value)
 
 
-def test_each_commit_is_synced(path: Path, databases: list[sqlite3.Connection]) -> None:
+def test_each_commit_is_synced(path: Path) -> None:
     """No test cuts the power, but a committed transaction must be on the disk and not only in the kernel.
 
     Nor does a test measure that a file in use is reported at once.
     """
     opened = Opened(path)
     names = ("synchronous", "journal_mode", "busy_timeout")
-    settings = [databases[-1].execute(f"PRAGMA {name}").fetchone() for name in names]
+    settings = [opened.connection.last.execute(f"PRAGMA {name}").fetchone() for name in names]
     assert settings == [(2,), (b"wal",), (0,)]
     opened.close()
 
@@ -782,26 +790,24 @@ def _copy(path: Path, to: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["DROP TABLE rows", "DROP TABLE state", "UPDATE state SET value = '{'"])
-def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_none(
-    path: Path, change: str, databases: list[sqlite3.Connection]
-) -> None:
+def test_a_checkpoint_that_cannot_be_read_is_not_taken_for_none(path: Path, change: str) -> None:
     """A server would begin with nothing, and save that."""
-    with closing(JournalFile(path)) as file:
+    connection = KeptConnection()
+    with closing(JournalFile(path, connection)) as file:
         file.save(ReplicatedState(Limits(), epoch="e1").changes())
         assert file.load() is not None
-        databases[-1].execute(change)
+        connection.last.execute(change)
         with pytest.raises(JournalError):
             file.load()
 
 
 @pytest.mark.parametrize("change", ["DROP TABLE entries", "UPDATE entries SET body = '{'"])
-def test_entries_that_cannot_be_read_are_not_taken_for_the_end(
-    path: Path, change: str, databases: list[sqlite3.Connection]
-) -> None:
+def test_entries_that_cannot_be_read_are_not_taken_for_the_end(path: Path, change: str) -> None:
     """The order would go on without them."""
-    with closing(JournalFile(path)) as file:
+    connection = KeptConnection()
+    with closing(JournalFile(path, connection)) as file:
         file.append((Entry("e1", 1, 1.0, publish("a")),))
         assert len(list(file.entries())) == 1
-        databases[-1].execute(change)
+        connection.last.execute(change)
         with pytest.raises(JournalError):
             list(file.entries())

@@ -100,23 +100,9 @@ class Disk:
             if self.in_transaction:
                 self.database.execute("ROLLBACK")  # the process that was in it has died
             self.holder = process
-            return _SimulatedFile(self, path)
+            return JournalFile(path, connect=lambda path, **options: cast(sqlite3.Connection, _Database(self)))
 
         return open_file
-
-
-class _SimulatedFile(JournalFile):
-    """The real file, with this disk behind it."""
-
-    def __init__(self, disk: Disk, path: Path) -> None:
-        self._path = path
-        self.cluster = ""
-        self._disk = disk
-        self._database = cast(sqlite3.Connection, _Database(disk))
-        self._prepare()
-
-    def close(self) -> None:
-        self._disk.holder = None
 
 
 class SimulatedMark:
@@ -163,6 +149,7 @@ class _Database:
 
     def close(self) -> None:
         """The disk stays."""
+        self.disk.holder = None
 
 
 class SimulatedHelpers:

@@ -180,7 +180,7 @@ class Wire:
         found, self._received = self._received[:at], self._received[at + len(end) :]
         return found
 
-    def some(self, most: int, deadline: float) -> bytes:
+    def next_bytes(self, most: int, deadline: float) -> bytes:
         """The next bytes, as soon as there are any; none at the end of the connection."""
         if not self._received:
             self._receive(deadline)
@@ -228,7 +228,7 @@ class Body:
         if self.has_ended:
             return b""
         if self._is_open:
-            data = wire.some(1 << 20, deadline)
+            data = wire.next_bytes(1 << 20, deadline)
             self.has_ended = not data
             return data
         if not self._left and self.is_chunked:
@@ -240,7 +240,7 @@ class Body:
             while self.is_chunked and wire.until(b"\r\n", deadline):
                 pass
             return b""
-        data = wire.some(self._left, deadline)
+        data = wire.next_bytes(self._left, deadline)
         self._left -= len(data)
         if not data:
             came = self._size - self._left
