@@ -246,8 +246,7 @@ def waiting() -> Iterator[Parts]:
     """Turns of an epoll that take 3 s, if nothing ends them, or half a second beside many readers."""
     if "epoll" not in STRATEGIES:
         pytest.skip("the other strategy has no turns of its own")
-    times = {"turn_seconds": 3.0, "linger_seconds": 3.0, "unwatched_seconds": 0.5}
-    parts = Parts(partial(EpollDemultiplexer, **times))
+    parts = Parts(partial(EpollDemultiplexer, turn_seconds=3.0, linger_seconds=3.0, unwatched_seconds=0.5))
     parts.read_all()  # the first turn does not wait
     yield parts
     parts.close()
