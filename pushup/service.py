@@ -54,7 +54,7 @@ from pushup.net.application_interface import Application
 from pushup.net.edge import Edge
 from pushup.net.listener import open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
-from pushup.net.wait.strategies import STRATEGIES
+from pushup.net.wait import STRATEGIES
 from pushup.node.node import Node
 from pushup.parts import StateLock, make_authorization, make_broadcast, make_node, make_tickets
 from pushup.service_tree import InOrder, Part

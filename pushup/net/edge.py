@@ -28,8 +28,7 @@ from pushup.net.request import Request
 from pushup.net.reserve import RESERVED_CONNECTIONS, Reserve
 from pushup.net.responses import ResponseWriter
 from pushup.net.timeouts import sweep
-from pushup.net.wait.demultiplexer import Demultiplexer, Watched
-from pushup.net.wait.dispatch import read
+from pushup.net.wait.demultiplexer import Demultiplexer, Watched, read_from
 from pushup.service_tree import Periodic
 
 SWEEP_SECONDS = 1.0
@@ -137,7 +136,7 @@ class Edge:
         self.begin_drain()
         for connection in self._all():
             if connection.is_idle:
-                read(connection)
+                read_from(connection)
             if connection.is_idle:
                 connection.on(Event.FINISHED)
 

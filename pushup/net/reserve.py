@@ -24,8 +24,7 @@ from pushup.net.parser_pool import ParserPool
 from pushup.net.pipeline import Refusal
 from pushup.net.request import Request
 from pushup.net.responses import Header
-from pushup.net.wait.demultiplexer import Watched
-from pushup.net.wait.dispatch import read
+from pushup.net.wait.demultiplexer import Watched, read_from
 
 RESERVED_CONNECTIONS = 32
 """Probes and monitoring need two or three; a refused publisher needs one until it has sent its body."""
@@ -91,7 +90,7 @@ class Reserve:
         connections = list(self._connections.values())
         for oldest in connections:
             if oldest.is_idle:
-                read(oldest)  # its request may have arrived: many connections are accepted in one turn
+                read_from(oldest)  # its request may have arrived: many connections are accepted in one turn
             if oldest.phase is not Phase.OPEN:
                 break
         else:

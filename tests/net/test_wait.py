@@ -12,9 +12,8 @@ import pytest
 from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWriteDescriptor
 from twisted.internet.task import Clock
 
-from pushup.net.wait import epoll
+from pushup.net.wait import STRATEGIES, epoll
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
-from pushup.net.wait.strategies import STRATEGIES
 from pushup.transport import SharedTransport
 from tests.net.in_memory import InMemoryReactor
 
