@@ -17,7 +17,7 @@ from pushup.core.commands import ChannelState
 from pushup.net.api import channel_routes, poll_parameters, schemas
 from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.bodies import ACK_LIMIT_SECONDS, NAME_LIMIT_BYTES, TTL_LIMIT_SECONDS
-from pushup.net.problems import PROBLEM_TYPES, _Problem
+from pushup.net.http_errors import PROBLEM_TYPES, _Problem
 
 DOCS = Path(__file__).parents[1] / "docs"
 DOCUMENT: dict[str, Any] = yaml.safe_load((DOCS / "guide" / "openapi.yaml").read_text())

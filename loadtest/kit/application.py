@@ -28,10 +28,9 @@ from pushup.net.api.server_view import OneProcess
 from pushup.net.application_interface import Client, Held, Streamed
 from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
+from pushup.net.http_errors import problem
 from pushup.net.listener import open_socket
-from pushup.net.problems import problem
-from pushup.net.request import Request
-from pushup.net.responses import Response, ResponseOptions, ResponseWriter
+from pushup.net.requests_and_responses import Request, Response, ResponseOptions, ResponseWriter
 
 __all__ = [
     "Access",

@@ -16,14 +16,12 @@ from pushup.core.errors import PushUpError
 from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.connection import Connection
 from pushup.net.connection_states import Phase
-from pushup.net.edge_context import EdgeContext
+from pushup.net.edge_context import EdgeContext, ParserPool
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import TooManyConnections
 from pushup.net.log_throttle import LogThrottle
-from pushup.net.parser_pool import ParserPool
 from pushup.net.pipeline import Refusal
-from pushup.net.request import Request
-from pushup.net.responses import Header
+from pushup.net.requests_and_responses import Header, Request
 from pushup.net.wait.demultiplexer import Watched, read_from
 
 RESERVED_CONNECTIONS = 32

@@ -27,8 +27,7 @@ from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.server_view import OneProcess
 from pushup.net.api.streaming import Streaming, StreamLimits
 from pushup.net.application_interface import Client, Exchange, Held, Streamed
-from pushup.net.request import Request
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Request, Response
 from pushup.node.node import Node
 from tests.net.in_memory_server import make_clock
 

@@ -32,10 +32,8 @@ from pushup.net.api.router import Call, Router
 from pushup.net.api.server_view import ServerView
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Application, Exchange, Held
-from pushup.net.http_errors import InternalError
-from pushup.net.problems import problem
-from pushup.net.request import Request
-from pushup.net.responses import Header, Response
+from pushup.net.http_errors import InternalError, problem
+from pushup.net.requests_and_responses import Header, Request, Response
 
 _log = Logger()
 

@@ -23,9 +23,8 @@ from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node
 from pushup.net.api.schemas import AnswerWithTicket
 from pushup.net.application_interface import Cancellable, Exchange
-from pushup.net.http_errors import TicketExpired
-from pushup.net.problems import problem
-from pushup.net.request import Request
+from pushup.net.http_errors import TicketExpired, problem
+from pushup.net.requests_and_responses import Request
 
 TICKET_HEADER = b"pushup-ticket"
 

@@ -35,7 +35,7 @@ from pushup.net.api.schemas import (
     RenewBody,
 )
 from pushup.net.http_errors import MessageTooLarge
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Response
 
 NAME_LIMIT_BYTES = 255
 """A channel's name in UTF-8; as long as file systems allow names to be."""

@@ -17,8 +17,7 @@ from pushup.net.api.node_interface import Node
 from pushup.net.api.server_view import ServerView
 from pushup.net.api.suggestions import shown_name
 from pushup.net.application_interface import Exchange
-from pushup.net.request import Request
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Request, Response
 
 PAGE_LIMIT = 1000
 """Channels in one list; about 3 ms of work."""

@@ -8,8 +8,7 @@ from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node
 from pushup.net.api.server_view import ServerView
 from pushup.net.application_interface import Exchange
-from pushup.net.request import Request
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Request, Response
 
 
 class Operations:

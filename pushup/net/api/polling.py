@@ -18,7 +18,7 @@ from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.application_interface import Exchange
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 
 
 class Polling:

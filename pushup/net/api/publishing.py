@@ -12,8 +12,7 @@ from pushup.net.api.bodies import read_publication, write_published
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import Node
 from pushup.net.application_interface import Exchange
-from pushup.net.request import Request
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Request, Response
 
 KEY_LIMIT = 255
 """Characters of an idempotency key; a UUID has 36."""

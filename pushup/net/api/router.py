@@ -14,7 +14,7 @@ from pushup.core.grant import Grant, Right
 from pushup.net.api.bodies import check_name
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import MethodNotAllowed, UnknownResource
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 
 Handler = Callable[[Request, Any, Exchange, Grant], Deferred[None] | None]
 """Answers a request, now or later. Its second argument is the channel's name in the path, or else the query string. A

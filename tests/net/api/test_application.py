@@ -17,7 +17,7 @@ from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.bodies import Publication, write
 from pushup.net.api.channel_routes import PAGE_LIMIT
 from pushup.net.edge_limits import EdgeLimits
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START
 

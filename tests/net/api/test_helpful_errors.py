@@ -11,7 +11,7 @@ import pytest
 from pushup.net.api.router import PATH_LIMIT, Call, Router
 from pushup.net.api.suggestions import NAME_LIMIT, suggestion
 from pushup.net.http_errors import UnknownResource
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
 KEY = "a-key-of-sixteen-characters"

@@ -16,8 +16,8 @@ from pushup.net.api.bodies import check_name, read_create, read_publication, rea
 from pushup.net.api.event_encoding import EventEncodings
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.request_log import shown_target
-from pushup.net.request import Request
 from pushup.net.request_line import pieces
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
 SMALL, MEDIUM, LARGE, PUBLICATION = 2 * 1024, 16 * 1024, 64 * 1024, 1024 * 1024

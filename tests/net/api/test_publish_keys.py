@@ -16,7 +16,7 @@ from pushup.net.api.channel_routes import Channels
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.server_view import OneProcess
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
 KEYS = ("first-key-of-sixteen", "second-key-of-sixteen")

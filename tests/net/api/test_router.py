@@ -12,7 +12,7 @@ from pushup.core.grant import NOTHING, Grant
 from pushup.net.api.router import Call, Router
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import MethodNotAllowed, UnknownResource
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import RecordingExchange
 
 
