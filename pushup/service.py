@@ -46,9 +46,9 @@ from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
+from pushup.net.api.node_interface import OneProcess, ServerView
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.request_log import RequestLog
-from pushup.net.api.server_view import OneProcess, ServerView
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Application
 from pushup.net.edge import Edge

@@ -16,20 +16,19 @@ from pushup.core.errors import PushUpError
 from pushup.core.grant import NOTHING, READS_EVERYTHING, Grant
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
-from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.browser_client import Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins, preflight_headers
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.health import Operations
-from pushup.net.api.node_interface import Node
+from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import Polling
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.request_log import shown_target
 from pushup.net.api.router import Call, Router
-from pushup.net.api.server_view import ServerView
+from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.http_errors import InternalError, problem

@@ -14,17 +14,19 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime
+from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from pushup.core.cursor import parse_cursor
 from pushup.core.errors import BadRequest
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
-from pushup.net.api.api_limits import PollLimits
-from pushup.net.api.bodies import check_name
-from pushup.net.api.decoding import BodyDecoder
-from pushup.net.api.memo import Memo
-from pushup.net.api.schemas import PollBody
+from pushup.net.api.bodies import BodyDecoder, check_name
+from pushup.net.api.schemas import PollBody, PollLimits
 from pushup.net.api.suggestions import shown_name, suggestion
+
+ENTRY_BYTES = 100
+"""The memory of an entry beside its key and its value: its place in a table that has just grown, and the key's own
+overhead."""
 
 REMEMBERED_BYTES = 256 * 1024
 """The memory of remembered query strings, and of remembered selections. Clients that wait for the same next message
@@ -43,7 +45,6 @@ NAME_BYTES = 72
 
 _CURSOR_CHARACTERS = b"0123456789abcdefghijklmnopqrstuvwxyz-"
 
-
 _PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
 
 _NOT_OF_STREAMS = ("timeout", "limit")
@@ -60,6 +61,36 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]
 """A number as JSON and people write it; Python's `float` takes more."""
 
 _body = BodyDecoder(PollBody, '{"channels": ["news"]}')
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Memo(Generic[K, V]):
+    """What was made of the text that clients sent, to be used again.
+
+    Up to `limit_bytes`, since clients choose that text. Beyond that all is forgotten: what is in use comes again soon.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._known: dict[K, V] = {}
+        self.bytes = 0
+
+    def get(self, key: K) -> V | None:
+        return self._known.get(key)
+
+    def add(self, key: K, value: V, size: int) -> None:
+        """Remember a new key; `size`: the bytes of its key and its value. One above the limit is not remembered."""
+        size += ENTRY_BYTES
+        if size > self._limit_bytes:
+            return
+        if self.bytes + size > self._limit_bytes:
+            self._known.clear()
+            self.bytes = 0
+        self._known[key] = value
+        self.bytes += size
 
 
 class PollReader:
