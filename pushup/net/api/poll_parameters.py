@@ -133,7 +133,7 @@ class PollReader:
         for name in _NOT_OF_STREAMS:
             if getattr(given, name) is not None and name not in self._parameters:
                 raise BadRequest(_not_of_streams(name), field=name)
-        return self._poll(given.channels, "channels", given.cursor, given.timeout, given.limit, given.from_, given.to)
+        return self._poll(given, "channels")
 
     def _read(self, query: bytes) -> Poll:
         channels: list[str] = []
@@ -149,26 +149,19 @@ class PollReader:
                 is_of_polls, name = name in _NOT_OF_STREAMS, shown_name(name)
                 text = _not_of_streams(name) if is_of_polls else _unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
-        return self._poll(
+        poll = PollBody(
             tuple(channels),
-            "channel",
             given.get("cursor", ""),
             _number(given, "timeout") if "timeout" in given else None,
             _whole_number(given, "limit") if "limit" in given else None,
             given.get("from"),
             given.get("to"),
         )
+        return self._poll(poll, "channel")
 
-    def _poll(
-        self,
-        channels: tuple[str, ...],
-        channels_field: str,
-        cursor: str,
-        timeout: float | None,
-        limit: int | None,
-        start: float | str | None,
-        end: float | str | None,
-    ) -> Poll:
+    def _poll(self, given: PollBody, channels_field: str) -> Poll:
+        """The poll with these parameters; an error calls its channels `channels_field`. Raises: BadRequest."""
+        channels, timeout, limit, start, end = given.channels, given.timeout, given.limit, given.from_, given.to
         limits = self._limits
         if not channels:
             raise BadRequest("a poll needs at least one channel, such as ?channel=news", field=channels_field)
@@ -190,7 +183,7 @@ class PollReader:
             0.0 if start is None or start == "" else _time(start, "from"),
             math.inf if end is None or end == "" else _time(end, "to"),
         )
-        return Poll(selection, parse_cursor(cursor), min(timeout, limits.poll_timeout_limit_seconds))
+        return Poll(selection, parse_cursor(given.cursor), min(timeout, limits.poll_timeout_limit_seconds))
 
     def _selection(self, channels: tuple[str, ...], limit: int, start: float, end: float) -> Selection:
         key = (channels, limit, start, end)

@@ -25,7 +25,6 @@ from pushup.net.api.bodies import BodyDecoder, check_name, write
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import Node
 from pushup.net.api.schemas import (
-    ACK_SECONDS,
     MessageBody,
     PublicationBody,
     PublicationLimits,
@@ -102,8 +101,8 @@ class Publication(NamedTuple):
 
     command: Publish
     as_list: bool
-    ack: Ack = "accepted"
-    ack_timeout: float = ACK_SECONDS
+    ack: Ack
+    ack_timeout: float
 
 
 def read_publication(body: bytes, key: str | None, limits: PublicationLimits, owner: str = "") -> Publication:
