@@ -5,7 +5,6 @@ All calls are documented, with examples that tests run, in docs/guide/.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError
@@ -19,7 +18,7 @@ from pushup.net.api.access import Access
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.browser_client import Script
 from pushup.net.api.channel_routes import Channels
-from pushup.net.api.cors import Origins, preflight_headers
+from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.health import Operations
 from pushup.net.api.node_interface import Node, ServerView
@@ -32,7 +31,7 @@ from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.http_errors import InternalError, problem
-from pushup.net.requests_and_responses import Header, Request, Response
+from pushup.net.requests_and_responses import Header, Request
 
 _log = Logger()
 
@@ -103,8 +102,7 @@ class Api:
                 Call("GET", "/healthz", operations.health),
                 Call("GET", "/readyz", operations.readiness),
                 Call("GET", "/metrics", operations.metrics),
-            ),
-            lambda methods: partial(_options, methods),
+            )
         )
 
     def admit(self, request: Request) -> int:
@@ -158,11 +156,6 @@ class Api:
             self.refuse(failure.value, request, exchange)
         elif not isinstance(failure.value, CancelledError):  # that is: its client has disconnected
             _internal_error(request, exchange, failure)
-
-
-def _options(methods: bytes, request: Request, argument: Any, exchange: Exchange, grant: Grant) -> None:
-    """Which methods a path takes; browsers ask before they send a page's request (CORS)."""
-    exchange.respond(Response(204, headers=((b"Allow", methods), *preflight_headers(request, methods))))
 
 
 def _internal_error(request: Request, exchange: Exchange, failure: Failure | None = None) -> None:

@@ -213,7 +213,7 @@ def test_long_names_are_not_compared() -> None:
     assert suggestion("channel" * (NAME_LIMIT // 7 + 1), ("channel" * (NAME_LIMIT // 7) + "x",)) is None
     near = "/v1/" + "x" * PATH_LIMIT
     known = Call("GET", near + "y", lambda *arguments: None)
-    router = Router([known], lambda methods: known.handler)
+    router = Router([known])
     for path, suggested in ((near[:PATH_LIMIT], True), (near, False)):
         with pytest.raises(UnknownResource) as raised:
             router.find(Request(b"GET", path.encode(), {}, keep_alive=True))
