@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 
 from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
 from pushup.core.held_polls import SLICE
-from pushup.net.api.authorized_polls import GrantedPoll
 from pushup.net.api.bodies import write
+from pushup.net.api.polling import GrantedPoll
 from pushup.net.http_errors import problem_type
 from pushup.net.requests_and_responses import Response
 from pushup.node.node import DEADLINE_STEP_SECONDS

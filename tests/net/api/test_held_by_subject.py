@@ -9,7 +9,7 @@ import pytest
 from pushup.core.answer import Answer
 from pushup.core.errors import Forbidden
 from pushup.core.held_polls import SLICE
-from pushup.net.api.authorized_polls import GrantedPoll
+from pushup.net.api.polling import GrantedPoll
 from pushup.net.api.streaming import Stream
 from tests.net.authorized_node import SECONDS, AuthorizedNode, Connected
 from tests.net.event_reader import read_chunks, read_events
