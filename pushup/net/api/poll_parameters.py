@@ -152,8 +152,8 @@ class PollReader:
         poll = PollBody(
             tuple(channels),
             given.get("cursor", ""),
-            _number(given, "timeout") if "timeout" in given else None,
-            _whole_number(given, "limit") if "limit" in given else None,
+            _timeout(given["timeout"]) if "timeout" in given else None,
+            _limit(given["limit"]) if "limit" in given else None,
             given.get("from"),
             given.get("to"),
         )
@@ -227,21 +227,21 @@ def _pairs(query: bytes) -> list[tuple[str, str, str]]:
         ) from None
 
 
-def _number(given: dict[str, str], name: str) -> float | None:
-    text = given.get(name, "")
+def _timeout(text: str) -> float | None:
+    """The seconds in a query string; None if it leaves them empty."""
     if not text:
         return None
     if not _NUMBER(text):
-        raise BadRequest(f"{name} must be a number of seconds, such as {name}=25", field=name)
+        raise BadRequest("timeout must be a number of seconds, such as timeout=25", field="timeout")
     return float(text)
 
 
-def _whole_number(given: dict[str, str], name: str) -> int | None:
-    text = given.get(name, "")
+def _limit(text: str) -> int | None:
+    """As `_timeout`."""
     if not text:
         return None
     if not _WHOLE_NUMBER(text):
-        raise BadRequest(f"{name} must be a whole number, such as {name}=100", field=name)
+        raise BadRequest("limit must be a whole number, such as limit=100", field="limit")
     return int(text)
 
 
