@@ -46,15 +46,15 @@ from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
+from pushup.net.api.node_interface import OneProcess, ServerView
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.request_log import RequestLog
-from pushup.net.api.server_view import OneProcess, ServerView
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Application
 from pushup.net.edge import Edge
 from pushup.net.listener import open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
-from pushup.net.wait.strategies import STRATEGIES
+from pushup.net.wait import STRATEGIES
 from pushup.node.node import Node
 from pushup.parts import StateLock, make_authorization, make_broadcast, make_node, make_tickets
 from pushup.service_tree import InOrder, Part

@@ -15,7 +15,7 @@ from pushup.core.channel import DropReason, GapReason
 from pushup.core.errors import Refusal
 from pushup.core.limits import ChannelPolicy
 from pushup.metrics import Metrics, MetricsPage
-from pushup.net.problems import PROBLEM_TYPES
+from pushup.net.http_errors import PROBLEM_TYPES
 from pushup.settings.settings import Settings
 
 ROOT = Path(__file__).parents[1]

@@ -14,10 +14,12 @@ from msgspec import Struct, structs
 from pushup.broadcast import Member
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.commands import ChannelState
-from pushup.net.api import channel_routes, poll_parameters, schemas
-from pushup.net.api.api_limits import PollLimits, PublicationLimits
-from pushup.net.api.bodies import ACK_LIMIT_SECONDS, NAME_LIMIT_BYTES, TTL_LIMIT_SECONDS
-from pushup.net.problems import PROBLEM_TYPES, Problem
+from pushup.net.api import poll_parameters, schemas
+from pushup.net.api.bodies import NAME_LIMIT_BYTES
+from pushup.net.api.channel_routes import TTL_LIMIT_SECONDS
+from pushup.net.api.publishing import ACK_LIMIT_SECONDS
+from pushup.net.api.schemas import PollLimits, PublicationLimits
+from pushup.net.http_errors import PROBLEM_TYPES, Problem
 
 DOCS = Path(__file__).parents[1] / "docs"
 DOCUMENT: dict[str, Any] = yaml.safe_load((DOCS / "guide" / "openapi.yaml").read_text())
@@ -38,7 +40,7 @@ RESPONSES: dict[str, type[Struct]] = {
     "Gap": Gap,
     "Answer": schemas.AnswerWithTicket,
     "ChannelState": ChannelState,
-    "Channel": channel_routes.ChannelView,
+    "Channel": schemas.ChannelView,
     "Node": Member,
     "Problem": Problem,
 }

@@ -18,20 +18,18 @@ from pushup.core.subscription import Holder, Subscription
 from pushup.host.process_limits import tune_garbage_collector
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
-from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.application import Api
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
-from pushup.net.api.node_interface import Node
+from pushup.net.api.node_interface import Node, OneProcess
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.server_view import OneProcess
+from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.application_interface import Client, Held, Streamed
 from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
+from pushup.net.http_errors import problem
 from pushup.net.listener import open_socket
-from pushup.net.problems import problem
-from pushup.net.request import Request
-from pushup.net.responses import Response, ResponseOptions, ResponseWriter
+from pushup.net.requests_and_responses import Request, Response, ResponseOptions, ResponseWriter
 
 __all__ = [
     "Access",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pushup.net.listener import Listener, open_socket
 from pushup.net.output_buffer import OutputBudget, OutputBuffer
+from pushup.net.wait import STRATEGIES
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 from pushup.net.wait.epoll import EpollDemultiplexer
-from pushup.net.wait.strategies import STRATEGIES
 
 __all__ = [
     "STRATEGIES",

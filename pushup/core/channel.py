@@ -2,7 +2,7 @@
 
 A message is one published value, stored once for all of its channels (docs/internals/architecture.md). What a publisher
 may add to channels and data is one value, `Attributes`. It travels whole, from the body of a publication through the
-log or the journal into every cache. Another attribute is added here, and checked in `net.api.bodies`.
+log or the journal into every cache. Another attribute is added here, and checked in `net.api.publishing`.
 
 `Touched` says what an entry has done to channels, for those who hold polls on them.
 """

@@ -1,4 +1,4 @@
-"""The errors that the core, the broadcasts and the backends raise; `net.problems` gives each its HTTP status.
+"""The errors that the core, the broadcasts and the backends raise; `net.http_errors` gives each its HTTP status.
 
 Authorizer functions raise them, too: `Unauthorized`, `Forbidden` and the others may be imported from here
 (docs/guide/security.md).

@@ -2,7 +2,7 @@
 
 | file | what it holds |
 |---|---|
-| `edge` | all listeners and connections of a node |
+| `edge` | all listeners and connections of a node, and which connections are given up |
 | `reserve` | the connections beyond `connections_limit`, on which only operators are answered |
 | `edge_limits` | the limits of connections and requests |
 | `listener` | addresses, and accepting connections |
@@ -10,16 +10,13 @@
 | `connection` | one client: bytes in, requests one at a time, responses out |
 | `connection_states` | what each event changes in a connection: its phases and transitions, as tables |
 | `pipeline` | the requests of a connection that are incomplete or wait behind another |
-| `timeouts` | which connections are given up |
-| `edge_context` | what all connections have in common |
-| `parser_pool` | the request parsers that connections share |
-| `input_budget` | how much all incomplete and waiting requests may take |
-| `http1`, `request` | bytes -> requests |
+| `edge_context` | what all connections have in common: request parsers, and how much may wait, among others |
+| `requests_and_responses` | a request as the edge and the application see it; responses -> bytes |
+| `http1` | bytes -> requests |
 | `request_line` | what llhttp leaves open in the first line |
 | `known_heads` | the header fields of requests that came before, which need not be read again |
 | `output_buffer` | bytes that the kernel has not accepted yet, and how many all clients may leave |
-| `responses` | answers, responses and errors -> bytes |
-| `http_errors`, `problems` | the errors of HTTP; the one table that gives each error its status, code and title |
+| `http_errors` | the errors of HTTP; the one table that gives each error its status, code and title |
 | `application_interface` | the interface between the edge and the application: one open request |
 | `api` | the application: requests -> calls on the node |
 | `log_throttle` | rate limiting of log lines |

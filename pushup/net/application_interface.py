@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.core.subscription import Subscription
-from pushup.net.request import Request
-from pushup.net.responses import Header, Response, ResponseOptions
+from pushup.net.requests_and_responses import Header, Request, Response, ResponseOptions
 
 
 class Cancellable(Protocol):

@@ -19,8 +19,7 @@ from pushup.net.edge_context import EdgeContext
 from pushup.net.http1 import RequestParser
 from pushup.net.output_buffer import OutputBuffer
 from pushup.net.pipeline import READ_BYTES, Pipeline, Refusal
-from pushup.net.request import Request
-from pushup.net.responses import CONTINUE, Response, ResponseOptions, last
+from pushup.net.requests_and_responses import CONTINUE, Request, Response, ResponseOptions, last
 
 # A poll needs several of these, and a global is cheaper than an attribute of an Enum.
 IDLE, QUEUED, STREAMING, LINGERING, CLOSED = Phase.IDLE, Phase.QUEUED, Phase.STREAMING, Phase.LINGERING, Phase.CLOSED

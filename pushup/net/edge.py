@@ -1,4 +1,4 @@
-"""The edge: all listeners and connections of a node.
+"""The edge: all listeners and connections of a node, and which connections are given up.
 
 Why it is our own: docs/internals/decisions/0003-an-edge-of-our-own.md.
 """
@@ -14,26 +14,30 @@ from twisted.logger import Logger
 from pushup.metrics import Metrics
 from pushup.net.application_interface import Application
 from pushup.net.connection import Connection
-from pushup.net.connection_states import Event
-from pushup.net.edge_context import EdgeContext
+from pushup.net.connection_states import Event, Input, Phase
+from pushup.net.edge_context import EdgeContext, InputBudget, ParserPool
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.http1 import RequestParser
-from pushup.net.input_budget import InputBudget
+from pushup.net.http_errors import RequestTimeout
 from pushup.net.known_heads import KnownHeads
 from pushup.net.listener import Listener
 from pushup.net.log_throttle import LogThrottle
 from pushup.net.output_buffer import OutputBudget
-from pushup.net.parser_pool import ParserPool
-from pushup.net.request import Request
+from pushup.net.pipeline import Pipeline
+from pushup.net.requests_and_responses import Request, ResponseWriter
 from pushup.net.reserve import RESERVED_CONNECTIONS, Reserve
-from pushup.net.responses import ResponseWriter
-from pushup.net.timeouts import sweep
-from pushup.net.wait.demultiplexer import Demultiplexer, Watched
-from pushup.net.wait.dispatch import read
+from pushup.net.wait.demultiplexer import Demultiplexer, Watched, read_from
 from pushup.service_tree import Periodic
 
 SWEEP_SECONDS = 1.0
 """How often every connection is checked for progress, which takes 0.1 us each."""
+
+LINGER_SECONDS = 2.0
+"""How long a lingering connection is read after its last byte, so that a reset does not destroy the last response (RFC
+9112 §9.6). A client that sends the body of a refused request has as long for it as for any request."""
+
+_WAITING = frozenset((Phase.HELD, Phase.STREAMING))
+_IN_TURN = frozenset((Phase.OPEN, Phase.HELD))
 
 _log = Logger()
 
@@ -137,7 +141,7 @@ class Edge:
         self.begin_drain()
         for connection in self._all():
             if connection.is_idle:
-                read(connection)
+                read_from(connection)
             if connection.is_idle:
                 connection.on(Event.FINISHED)
 
@@ -190,3 +194,41 @@ class Edge:
         context.writer.set_time(self._wall())
         for connection in self._all():
             sweep(connection, last, context.limits)
+
+
+def sweep(connection: Connection, last: float, limits: EdgeLimits) -> None:
+    """Give the connection up if it is overdue; called about once a second.
+
+    `last`: the sweep before this one, because times are taken from the last sweep and may be too early by as much.
+    """
+    phase, pipeline = connection.phase, connection.pipeline
+    if pipeline is None and phase in _WAITING and connection.input is Input.READING and connection.output is None:
+        return  # most connections: a held poll has its own deadline, and a stream its heartbeats
+    waited = last - connection.since
+    receiving = pipeline is not None and pipeline.incomplete is not None  # then the request timeout counts
+    if phase is Phase.LINGERING:
+        if waited > LINGER_SECONDS or last > connection.lingers_until:
+            connection.lost()
+    elif pipeline is not None and _is_late(connection, pipeline, last, limits):
+        limit = limits.request_timeout_seconds
+        pipeline.refuse_incomplete(RequestTimeout(f"the request was not complete within {limit:g} s"))
+        connection.advance(pipeline, Event.LAST)
+    elif connection.output is not None:
+        if waited > limits.idle_timeout_seconds:
+            connection.lost()
+    elif connection.input in (Input.PAUSED, Input.ENDED) and connection.socket.getsockopt(
+        socket.SOL_SOCKET, socket.SO_ERROR
+    ):
+        connection.lost()  # a reset, which the reactor does not report while the socket is neither read nor written
+    elif phase is Phase.IDLE and waited > limits.idle_timeout_seconds and not receiving:
+        connection.lost()
+
+
+def _is_late(connection: Connection, pipeline: Pipeline, last: float, limits: EdgeLimits) -> bool:
+    """Whether the incomplete request is overdue."""
+    parser = pipeline.incomplete
+    if parser is None or last - pipeline.since <= limits.request_timeout_seconds:
+        return False
+    if parser.wants_continue and connection.phase in _IN_TURN:
+        return False  # the client must wait before it sends the rest
+    return connection.input is Input.READING  # while nothing is read, the rest may already be in the kernel

@@ -21,8 +21,8 @@ from pushup.core.errors import BadRequest, PushUpError
 from pushup.net.edge_limits import RequestLimits
 from pushup.net.http_errors import ExpectationFailed, HeadersTooLarge, RequestTooLarge, SpokeTls, TargetTooLong
 from pushup.net.known_heads import KnownHeads
-from pushup.net.request import FIELD_OVERHEAD_BYTES, Request
 from pushup.net.request_line import has_two_spaces, is_host, is_usual, path_of, pieces
+from pushup.net.requests_and_responses import FIELD_OVERHEAD_BYTES, Request
 
 LENGTH_DIGITS = 20
 """Of a Content-Length. llhttp accepts any number of leading zeros, and Python converts at most 4,300 digits."""
@@ -47,7 +47,7 @@ class RequestParser:
 
     `wants_continue`: the client waits for `100 Continue` before it sends the body. `ended`: the last request was the
     last of its connection. `idle`: it is between two requests and keeps nothing, so the next bytes may be of another
-    connection. A parser takes 1.5 KB, so held polls share one (`parser_pool`).
+    connection. A parser takes 1.5 KB, so held polls share one (`edge_context`).
     """
 
     def __init__(

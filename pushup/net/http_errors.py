@@ -1,8 +1,27 @@
-"""The errors of HTTP itself; those that have nothing to do with HTTP are in `core.errors`."""
+"""The errors of HTTP, and all errors as responses (RFC 9457): one table of their statuses, codes, titles and labels.
+
+Errors that have nothing to do with HTTP are in `core.errors`.
+"""
 
 from __future__ import annotations
 
-from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from pushup.core.errors import (
+    BadRequest,
+    ChannelExists,
+    Forbidden,
+    KeyReused,
+    Overloaded,
+    PushUpError,
+    Unauthorized,
+    Unavailable,
+    UnknownChannel,
+)
+from pushup.net.requests_and_responses import Header, Response
 
 
 class SpokeTls(BadRequest):
@@ -67,3 +86,73 @@ class ExpectationFailed(PushUpError):
 
 class InternalError(PushUpError):
     """An unexpected failure; the cause is in the log, not in the response."""
+
+
+class ProblemType(NamedTuple):
+    """What all errors of one kind have in common: the HTTP status, the code for programs, the title for people.
+
+    `refusal`: its label in `pushup_refusals_total`, if it says that this client may not do this.
+    """
+
+    status: int
+    code: str
+    title: str
+    refusal: str = ""
+
+
+PROBLEM_TYPES: dict[type[PushUpError], ProblemType] = {
+    BadRequest: ProblemType(400, "bad-request", "Bad request"),
+    SpokeTls: ProblemType(400, "bad-request", "Bad request", "tls"),
+    Unauthorized: ProblemType(401, "unauthorized", "Authentication required", "unauthorized"),
+    TicketExpired: ProblemType(401, "ticket-expired", "Ticket expired"),
+    Forbidden: ProblemType(403, "forbidden", "Forbidden", "forbidden"),
+    ForbiddenOrigin: ProblemType(403, "forbidden", "Forbidden", "origin"),
+    UnknownResource: ProblemType(404, "unknown-resource", "Resource not found"),
+    UnknownChannel: ProblemType(404, "unknown-channel", "Channel not found"),
+    MethodNotAllowed: ProblemType(405, "method-not-allowed", "Method not allowed"),
+    NotAcceptable: ProblemType(406, "not-acceptable", "No acceptable format"),
+    RequestTimeout: ProblemType(408, "request-timeout", "Request timed out"),
+    ChannelExists: ProblemType(409, "channel-exists", "Channel already exists"),
+    MessageTooLarge: ProblemType(413, "message-too-large", "Message too large"),
+    RequestTooLarge: ProblemType(413, "request-too-large", "Request body too large"),
+    TargetTooLong: ProblemType(414, "target-too-long", "Request target too long"),
+    ExpectationFailed: ProblemType(417, "expectation-failed", "Expectation failed"),
+    MisdirectedRequest: ProblemType(421, "misdirected-request", "Misdirected request", "host"),
+    KeyReused: ProblemType(422, "idempotency-key-reused", "Idempotency key already used"),
+    HeadersTooLarge: ProblemType(431, "headers-too-large", "Request headers too large"),
+    InternalError: ProblemType(500, "internal-error", "Internal server error"),
+    Overloaded: ProblemType(503, "overloaded", "Server limit reached"),
+    Unavailable: ProblemType(503, "unavailable", "Service unavailable"),
+}
+"""A subclass that is not listed is a problem of its nearest ancestor's type."""
+
+
+class Problem(Struct, omit_defaults=True):
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def problem_type(error: type[PushUpError]) -> ProblemType:
+    """The entry of an error's type, or of its nearest ancestor; errors of no listed kind are internal errors."""
+    return next((PROBLEM_TYPES[kind] for kind in error.__mro__ if kind in PROBLEM_TYPES), PROBLEM_TYPES[InternalError])
+
+
+def problem(error: PushUpError, *, for_operator: bool = False) -> Response:
+    """The response to a request that failed; `for_operator` adds the details that only operators may see."""
+    kind = problem_type(type(error))
+    detail = f"{error.detail}: {error.operator_detail}" if for_operator and error.operator_detail else error.detail
+    body = Problem(f"urn:pushup:{kind.code}", kind.title, kind.status, detail, error.field)
+    headers: tuple[Header, ...] = ()
+    if isinstance(error, MethodNotAllowed):
+        headers = ((b"Allow", error.allow.encode()),)
+    if error.retry_after is not None:
+        headers = (*headers, (b"Retry-After", str(error.retry_after).encode()))
+    if kind.status == 401:
+        headers = (*headers, (b"WWW-Authenticate", b'Bearer realm="PushUp"'))
+    return Response(kind.status, _encode(body), b"application/problem+json", headers)

@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from pushup.net.edge_limits import RequestLimits
-from pushup.net.request import FIELD_OVERHEAD_BYTES, Request
+from pushup.net.requests_and_responses import FIELD_OVERHEAD_BYTES, Request
 
 HEAD_LIMIT_BYTES = 4 * 1024
 """Longer heads are not remembered."""

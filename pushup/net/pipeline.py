@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pushup.core.errors import Overloaded, PushUpError
 from pushup.net.edge_context import EdgeContext
 from pushup.net.http1 import RequestParser
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 
 PIPELINE_LIMIT = 64
 """Requests that may wait behind an open one before reading pauses. Browsers pipeline none, HTTP libraries a few."""
@@ -38,11 +38,12 @@ class Refusal(NamedTuple):
 class Pipeline:
     """Exists only while there is something in it."""
 
-    __slots__ = ("_context", "_counted_bytes", "_waiting", "_waiting_bytes", "incomplete", "since")
+    __slots__ = ("_context", "_waiting", "_waiting_bytes", "counted_bytes", "incomplete", "since")
 
     def __init__(self, context: EdgeContext) -> None:
         self._context = context
-        self._counted_bytes = 0
+        self.counted_bytes = 0
+        """What it adds to the input budget."""
         self._waiting: list[Request | Refusal] = []  # bounded and short, so taking the first is cheap
         self._waiting_bytes = 0
         self.incomplete: RequestParser | None = None
@@ -71,14 +72,9 @@ class Pipeline:
         return READ_BODY_BYTES if parser is not None and parser.body_left >= READ_BODY_BYTES else READ_BYTES
 
     @property
-    def counted_bytes(self) -> int:
-        """What it adds to the input budget."""
-        return self._counted_bytes
-
-    @property
     def exceeds_budget(self) -> bool:
         """Whether the input budget is exceeded, and it has a part in that."""
-        return self._counted_bytes > 0 and self._context.input_budget.is_exceeded
+        return self.counted_bytes > 0 and self._context.input_budget.is_exceeded
 
     # The incomplete request.
 
@@ -150,8 +146,8 @@ class Pipeline:
     def _count(self) -> None:
         """Bring the input budget up to date."""
         size = self._waiting_bytes + (0 if self.incomplete is None else self.incomplete.size)
-        self._context.input_budget.used += size - self._counted_bytes
-        self._counted_bytes = size
+        self._context.input_budget.used += size - self.counted_bytes
+        self.counted_bytes = size
 
     def _add(self, requests: Sequence[Request | Refusal]) -> None:
         self._waiting += requests

@@ -16,16 +16,13 @@ from pushup.core.errors import PushUpError
 from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.connection import Connection
 from pushup.net.connection_states import Phase
-from pushup.net.edge_context import EdgeContext
+from pushup.net.edge_context import EdgeContext, ParserPool
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import TooManyConnections
 from pushup.net.log_throttle import LogThrottle
-from pushup.net.parser_pool import ParserPool
 from pushup.net.pipeline import Refusal
-from pushup.net.request import Request
-from pushup.net.responses import Header
-from pushup.net.wait.demultiplexer import Watched
-from pushup.net.wait.dispatch import read
+from pushup.net.requests_and_responses import Header, Request
+from pushup.net.wait.demultiplexer import Watched, read_from
 
 RESERVED_CONNECTIONS = 32
 """Probes and monitoring need two or three; a refused publisher needs one until it has sent its body."""
@@ -91,7 +88,7 @@ class Reserve:
         connections = list(self._connections.values())
         for oldest in connections:
             if oldest.is_idle:
-                read(oldest)  # its request may have arrived: many connections are accepted in one turn
+                read_from(oldest)  # its request may have arrived: many connections are accepted in one turn
             if oldest.phase is not Phase.OPEN:
                 break
         else:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from pushup.broadcast.redis.redis_settings import parse_address, without_password
 from pushup.net.api.cors import canonical_origin
 from pushup.net.listener import is_public
-from pushup.net.wait.strategies import STRATEGIES
+from pushup.net.wait import STRATEGIES
 from pushup.secret_files import MIN_KEY_LENGTH, named_key
 from pushup.settings import LOG_FORMATS, LOG_LEVELS
 

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from pushup.metrics import MetricsPage
-from pushup.net.api.server_view import ServerView
+from pushup.net.api.node_interface import ServerView
 from pushup.workers import control_protocol
 from pushup.workers.control_protocol import Answer, Answers, Question
 from pushup.workers.machine_metrics import Family, counters, families, one_page

@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from pushup.broadcast.hub.hub import Hub
 from pushup.host.host import Host
 from pushup.net.listener import address_of, bind_socket, open_socket, open_sockets
-from pushup.net.wait.strategies import STRATEGIES
+from pushup.net.wait import STRATEGIES
 from pushup.parts import make_local_broadcast
 from pushup.service import FLUSH_SECONDS
 from pushup.service_tree import InOrder, Part

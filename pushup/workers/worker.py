@@ -17,7 +17,7 @@ from pushup.host.host import Host
 from pushup.host.logs import start_logging
 from pushup.host.process_limits import raise_file_limit, tune_garbage_collector
 from pushup.net.listener import open_socket, open_sockets
-from pushup.net.wait.strategies import STRATEGIES
+from pushup.net.wait import STRATEGIES
 from pushup.parts import make_broadcast, make_node
 from pushup.service import PushUpService
 from pushup.service_tree import Part, Periodic

@@ -26,8 +26,10 @@ from pushup.core.poll import Poll, Selection
 from pushup.core.snapshot import Snapshot, Tables, encode
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
-from pushup.net.api.api_limits import PublicationLimits
-from pushup.net.api.bodies import read_create, read_publication, read_renew, write
+from pushup.net.api.bodies import write
+from pushup.net.api.channel_routes import read_create, read_renew
+from pushup.net.api.publishing import read_publication
+from pushup.net.api.schemas import PublicationLimits
 
 T = TypeVar("T")
 

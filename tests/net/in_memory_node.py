@@ -18,17 +18,16 @@ from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import Access
-from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
+from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.server_view import OneProcess
+from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.api.streaming import Streaming, StreamLimits
 from pushup.net.application_interface import Client, Exchange, Held, Streamed
-from pushup.net.request import Request
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Request, Response
 from pushup.node.node import Node
 from tests.net.in_memory_server import make_clock
 

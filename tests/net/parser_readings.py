@@ -12,7 +12,7 @@ from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import SpokeTls
 from pushup.net.known_heads import KnownHeads
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 
 SMALL = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)
 AMPLE = RequestLimits()

@@ -13,9 +13,8 @@ from pushup.core.poll import Selection
 from pushup.core.subscription import Subscription
 from pushup.net.application_interface import Exchange, Held
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
-from pushup.net.problems import problem
-from pushup.net.request import Request
-from pushup.net.responses import Header, Response
+from pushup.net.http_errors import problem
+from pushup.net.requests_and_responses import Header, Request, Response
 from tests.net.in_memory_server import Client, InMemoryServer
 
 NOTHING = Answer("e-0", (), False, (), ())

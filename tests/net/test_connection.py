@@ -6,7 +6,7 @@ import pytest
 from httptools import HttpParserCallbackError
 
 from pushup.net.pipeline import PIPELINE_LIMIT, PIPELINE_LIMIT_BYTES
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.scripted_application import ScriptedServer, get, post, serve
 from tests.net.smuggling_vectors import LAST, REFUSED, SMUGGLED
 

@@ -7,12 +7,10 @@ import gc
 import pytest
 
 from pushup.net.connection import Connection
-from pushup.net.edge import SWEEP_SECONDS
+from pushup.net.edge import LINGER_SECONDS, SWEEP_SECONDS
 from pushup.net.edge_limits import EdgeLimits
 from pushup.net.pipeline import PIPELINE_LIMIT
-from pushup.net.request import Request
-from pushup.net.responses import Response
-from pushup.net.timeouts import LINGER_SECONDS
+from pushup.net.requests_and_responses import Request, Response
 from tests.net.scripted_application import ScriptedServer, get, serve
 
 LIMITS = EdgeLimits(request_timeout_seconds=10, idle_timeout_seconds=30)

@@ -14,7 +14,7 @@ from pushup.net.connection import Connection
 from pushup.net.connection_states import INPUTS, PHASES, Event, Input, Phase, after
 from pushup.net.edge_limits import EdgeLimits
 from pushup.net.pipeline import PIPELINE_LIMIT
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Response
 from tests.net.in_memory_server import Client
 from tests.net.scripted_application import ScriptedServer, act_at_random, get, post, serve
 

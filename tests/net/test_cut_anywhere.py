@@ -15,9 +15,8 @@ import pytest
 
 from pushup.core.errors import PushUpError
 from pushup.net.application_interface import Exchange
-from pushup.net.problems import problem
-from pushup.net.request import Request
-from pushup.net.responses import Response
+from pushup.net.http_errors import problem
+from pushup.net.requests_and_responses import Request, Response
 from tests.net.parser_readings import cut
 from tests.net.scripted_application import ScriptedApplication, ScriptedServer
 from tests.net.smuggling_vectors import LAST, READ, REFUSED, SMUGGLED

@@ -11,12 +11,12 @@ import pytest
 
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
-from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.application import Api
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
+from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.server_view import OneProcess
+from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.edge import Edge
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.listener import PAUSE_SECONDS

@@ -7,8 +7,8 @@ import pytest
 from pushup.core.errors import PushUpError
 from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
-from pushup.net.problems import problem_type
-from pushup.net.request import Request
+from pushup.net.http_errors import problem_type
+from pushup.net.requests_and_responses import Request
 from tests.net.smuggling_vectors import LAST, READ, REFUSED, SMUGGLED, chunked, post
 
 

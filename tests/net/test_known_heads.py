@@ -14,7 +14,7 @@ from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.known_heads import HEAD_LIMIT_BYTES, MEMORY_LIMIT_BYTES, KnownHeads
 from pushup.net.pipeline import READ_BYTES
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.parser_readings import knowing as knowing_pieces
 from tests.net.parser_readings import read as read_pieces
 from tests.net.smuggling_vectors import SMUGGLED

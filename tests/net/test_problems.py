@@ -12,8 +12,15 @@ import pytest
 from pushup.core import errors as core_errors
 from pushup.core.errors import BadRequest, Overloaded, PushUpError, Unauthorized, Unavailable
 from pushup.net import http_errors as http_errors
-from pushup.net.http_errors import ForbiddenOrigin, MethodNotAllowed, SpokeTls
-from pushup.net.problems import PROBLEM_TYPES, ProblemType, problem, problem_type
+from pushup.net.http_errors import (
+    PROBLEM_TYPES,
+    ForbiddenOrigin,
+    MethodNotAllowed,
+    ProblemType,
+    SpokeTls,
+    problem,
+    problem_type,
+)
 
 ERRORS_PAGE = Path(__file__).parents[2] / "docs" / "guide" / "errors.md"
 

@@ -12,7 +12,7 @@ from pushup.net.connection import Connection
 from pushup.net.connection_states import Phase
 from pushup.net.edge import SWEEP_SECONDS
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Response
 from pushup.net.wait.demultiplexer import Watched
 from tests.net.in_memory_server import Client
 from tests.net.scripted_application import CHUNKED, act_at_random, get, post, serve

@@ -6,12 +6,11 @@ import json
 
 import pytest
 
-from pushup.net.edge import SWEEP_SECONDS
+from pushup.net.edge import LINGER_SECONDS, SWEEP_SECONDS
 from pushup.net.edge_limits import EdgeLimits
 from pushup.net.log_throttle import LOG_SECONDS
+from pushup.net.requests_and_responses import Response
 from pushup.net.reserve import OPERATOR_PATHS, RESERVED_CONNECTIONS
-from pushup.net.responses import Response
-from pushup.net.timeouts import LINGER_SECONDS
 from tests.net.in_memory import InMemoryDemultiplexer, InMemorySocket
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock

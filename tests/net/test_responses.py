@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from pushup.core.answer import Answer, Gap, Received
-from pushup.net.responses import Response, ResponseOptions, ResponseWriter
+from pushup.net.requests_and_responses import Response, ResponseOptions, ResponseWriter
 from tests.net.in_memory_server import START, Reply, read_replies
 
 EMPTY = Answer("e-7", (), False, (), ())

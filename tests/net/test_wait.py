@@ -13,9 +13,9 @@ import pytest
 from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWriteDescriptor
 from twisted.internet.task import Clock
 
+from pushup.net.wait import STRATEGIES
 from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched
 from pushup.net.wait.epoll import OTHERS_LIMIT, EpollDemultiplexer
-from pushup.net.wait.strategies import STRATEGIES
 from pushup.transport import SharedTransport
 from tests.net.in_memory import InMemoryReactor
 

@@ -307,7 +307,7 @@ BUGS = (
         "every index beside the one that counts",
         (
             Edit(
-                "pushup/net/api/authorized_polls.py",
+                "pushup/net/api/polling.py",
                 "    def answer(self, answer: Answer) -> None:\n        self._release()\n",
                 "    def answer(self, answer: Answer) -> None:\n",
             ),

@@ -16,7 +16,7 @@ from pushup.broadcast.journal_file import JournalError
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
 from pushup.core.subscription import Holder
-from pushup.net.api.server_view import OneProcess
+from pushup.net.api.node_interface import OneProcess
 from pushup.net.listener import Listener
 from pushup.node.node import Node
 from pushup.parts import make_broadcast, make_node

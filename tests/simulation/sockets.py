@@ -11,8 +11,7 @@ from typing import Any, cast
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 
-from pushup.net.wait import dispatch
-from pushup.net.wait.demultiplexer import Demultiplexer, Watched
+from pushup.net.wait.demultiplexer import Demultiplexer, Watched, make_call, read_from, write_to
 from pushup.transport import SharedTransport
 from pushup.transport.framed_link import Link
 from tests.simulation.network import End
@@ -162,7 +161,7 @@ class SimulatedDemultiplexer:
     def _call(self) -> None:
         calls, self._soon = self._soon, []
         for call in calls:
-            dispatch.call(call)
+            make_call(call)
 
     def close(self) -> None:
         assert not self._wanted, "still watching"
@@ -171,10 +170,10 @@ class SimulatedDemultiplexer:
         """One turn for a connection; another follows while it stays ready."""
         sock = cast(SimulatedSocket, connection.socket)
         if connection in self._wanted and self._wanted[connection][1] and sock.writable:
-            dispatch.write(connection)
+            write_to(connection)
         reading, _ = self._wanted.get(connection, (False, False))
         if reading and sock.readable:
-            dispatch.read(connection)
+            read_from(connection)
             if self._wanted.get(connection, (False, False))[0] and sock.readable:
                 self._process.later(0, lambda: self._serve(connection))
         elif connection in self._wanted and sock.broken:

@@ -6,15 +6,11 @@
 | `router` | path and method -> call; OPTIONS, 404, 405 |
 | `streaming`, `event_encoding` | event streams, which poll for their clients; their bytes |
 | `polling`, `publishing`, `channel_routes`, `health` | the handlers, by concern |
-| `node_interface` | what all of these need of a node |
-| `server_view` | what is asked about all processes of a server |
+| `node_interface` | what all of these need of a node, and of all processes of a server |
 | `browser_client` | `pushup.js` for web pages |
-| `poll_parameters` | the parameters of a poll |
-| `memo` | what was made of query strings, bounded in bytes |
-| `bodies` | the other JSON that clients send, and what they are sent |
-| `schemas` | the fields of this JSON |
-| `api_limits` | what one request can ask for |
-| `decoding` | JSON -> values, and what is wrong with a body in plain words |
+| `poll_parameters` | the parameters of a poll; what was made of query strings is remembered |
+| `bodies` | JSON -> values, and what is wrong with a body in plain words; values -> JSON |
+| `schemas` | the fields of this JSON, and the limits of what one request can ask for |
 | `suggestions` | "did you mean ...?" |
 | `access` | request -> grant |
 | `cors` | which web pages may use this server (CORS) |

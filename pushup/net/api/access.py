@@ -18,7 +18,7 @@ from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right, Scope
 from pushup.net.api.cors import Origins
 from pushup.net.api.node_interface import Node
 from pushup.net.http_errors import ForbiddenOrigin, MisdirectedRequest
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from pushup.secret_files import named_key
 
 SHOWN_HOST_LENGTH = 100

@@ -5,7 +5,6 @@ All calls are documented, with examples that tests run, in docs/guide/.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError
@@ -16,26 +15,23 @@ from pushup.core.errors import PushUpError
 from pushup.core.grant import NOTHING, READS_EVERYTHING, Grant
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
-from pushup.net.api.api_limits import PublicationLimits
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.browser_client import Script
 from pushup.net.api.channel_routes import Channels
-from pushup.net.api.cors import Origins, preflight_headers
+from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.health import Operations
-from pushup.net.api.node_interface import Node
+from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import Polling
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.request_log import shown_target
 from pushup.net.api.router import Call, Router
-from pushup.net.api.server_view import ServerView
+from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Application, Exchange, Held
-from pushup.net.http_errors import InternalError
-from pushup.net.problems import problem
-from pushup.net.request import Request
-from pushup.net.responses import Header, Response
+from pushup.net.http_errors import InternalError, problem
+from pushup.net.requests_and_responses import Header, Request
 
 _log = Logger()
 
@@ -106,8 +102,7 @@ class Api:
                 Call("GET", "/healthz", operations.health),
                 Call("GET", "/readyz", operations.readiness),
                 Call("GET", "/metrics", operations.metrics),
-            ),
-            lambda methods: partial(_options, methods),
+            )
         )
 
     def admit(self, request: Request) -> int:
@@ -161,11 +156,6 @@ class Api:
             self.refuse(failure.value, request, exchange)
         elif not isinstance(failure.value, CancelledError):  # that is: its client has disconnected
             _internal_error(request, exchange, failure)
-
-
-def _options(methods: bytes, request: Request, argument: Any, exchange: Exchange, grant: Grant) -> None:
-    """Which methods a path takes; browsers ask before they send a page's request (CORS)."""
-    exchange.respond(Response(204, headers=((b"Allow", methods), *preflight_headers(request, methods))))
 
 
 def _internal_error(request: Request, exchange: Exchange, failure: Failure | None = None) -> None:

@@ -13,8 +13,7 @@ from importlib.resources import files
 from pushup.core.grant import Grant
 from pushup.net.api.cors import Origins
 from pushup.net.application_interface import Exchange
-from pushup.net.request import Request
-from pushup.net.responses import Header, Response
+from pushup.net.requests_and_responses import Header, Request, Response
 
 CONTENT_TYPE = b"text/javascript; charset=utf-8"
 

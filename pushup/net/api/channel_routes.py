@@ -1,39 +1,35 @@
-"""Channels: `/v1/channels`, to create, renew, close, list and show them."""
+"""Channels: `/v1/channels`, to create, renew, close, list and show them.
+
+{"name": "tag:c++", "ttl": 3600}                                      create; both optional
+{"ttl": 3600}                                                         renew; optional
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec import Struct
-
 from pushup.core.channel import Channel
-from pushup.core.commands import Close, Command, Outcome
+from pushup.core.channels import is_id
+from pushup.core.commands import Close, Command, Create, Outcome, Renew
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant
 from pushup.net.api.access import check_channels
-from pushup.net.api.bodies import json_response, read_create, read_renew
+from pushup.net.api.bodies import BodyDecoder, check_name, json_response
 from pushup.net.api.error_responses import Refusals
-from pushup.net.api.node_interface import Node
-from pushup.net.api.server_view import ServerView
+from pushup.net.api.node_interface import Node, ServerView
+from pushup.net.api.schemas import ChannelView, CreateBody, RenewBody
 from pushup.net.api.suggestions import shown_name
 from pushup.net.application_interface import Exchange
-from pushup.net.request import Request
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Request, Response
 
 PAGE_LIMIT = 1000
 """Channels in one list; about 3 ms of work."""
 
+TTL_LIMIT_SECONDS = 366 * 86400.0
+"""The longest lifetime of a channel on which nobody publishes: a year."""
 
-class ChannelView(Struct):
-    """A channel as clients see it; `bytes` of message data."""
-
-    id: int
-    name: str
-    ttl: float
-    expires: float
-    messages: int
-    bytes: int
-    subscribers: int
+_create = BodyDecoder(CreateBody, '{"name": "news", "ttl": 3600}')
+_renew = BodyDecoder(RenewBody, '{"ttl": 3600}')
 
 
 class Channels:
@@ -88,6 +84,30 @@ class Channels:
                 exchange.respond(response(outcome))
 
         self._node.submit(command, on_outcome)
+
+
+def read_create(body: bytes) -> Create:
+    """Raises: BadRequest."""
+    given = _create.decode(body or b"{}")
+    if given.name is not None:
+        check_name(given.name, "name")
+        if is_id(given.name):
+            raise BadRequest(
+                "a name of digits only would be taken for an id; add a prefix, such as user:42", field="name"
+            )
+    return Create(given.name, _check_ttl(given.ttl))
+
+
+def read_renew(channel: str, body: bytes) -> Renew:
+    """Raises: BadRequest."""
+    return Renew(channel, _check_ttl(_renew.decode(body or b"{}").ttl))
+
+
+def _check_ttl(ttl: float | None) -> float | None:
+    """Raises: BadRequest."""
+    if ttl is not None and not 0 < ttl <= TTL_LIMIT_SECONDS:
+        raise BadRequest(f"ttl must be above 0 and at most {TTL_LIMIT_SECONDS:.0f} seconds", field="ttl")
+    return ttl
 
 
 def _view(channel: Channel) -> ChannelView:

@@ -12,8 +12,7 @@ import socket
 from difflib import get_close_matches
 from ipaddress import IPv6Address, ip_address
 
-from pushup.net.request import Request
-from pushup.net.responses import Header
+from pushup.net.requests_and_responses import Header, Request
 
 REQUEST_HEADERS = b"authorization, content-type, idempotency-key, last-event-id, pushup-ticket"
 """Header fields that pages of other origins may send."""

@@ -10,8 +10,8 @@ from pushup.core.errors import PushUpError
 from pushup.core.grant import NOTHING, Grant
 from pushup.metrics import Metrics
 from pushup.net.application_interface import Client, Exchange
+from pushup.net.http_errors import problem, problem_type
 from pushup.net.log_throttle import LogThrottle
-from pushup.net.problems import problem, problem_type
 
 _log = Logger()
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pushup.core.grant import Grant
 from pushup.net.api.access import Access
 from pushup.net.api.bodies import json_response
-from pushup.net.api.node_interface import Node
-from pushup.net.api.server_view import ServerView
+from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.application_interface import Exchange
-from pushup.net.request import Request
-from pushup.net.responses import Response
+from pushup.net.requests_and_responses import Request, Response
 
 
 class Operations:

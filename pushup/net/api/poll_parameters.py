@@ -14,17 +14,19 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime
+from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from pushup.core.cursor import parse_cursor
 from pushup.core.errors import BadRequest
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
-from pushup.net.api.api_limits import PollLimits
-from pushup.net.api.bodies import check_name
-from pushup.net.api.decoding import BodyDecoder
-from pushup.net.api.memo import Memo
-from pushup.net.api.schemas import PollBody
+from pushup.net.api.bodies import BodyDecoder, check_name
+from pushup.net.api.schemas import PollBody, PollLimits
 from pushup.net.api.suggestions import shown_name, suggestion
+
+ENTRY_BYTES = 100
+"""The memory of an entry beside its key and its value: its place in a table that has just grown, and the key's own
+overhead."""
 
 REMEMBERED_BYTES = 256 * 1024
 """The memory of remembered query strings, and of remembered selections. Clients that wait for the same next message
@@ -43,7 +45,6 @@ NAME_BYTES = 72
 
 _CURSOR_CHARACTERS = b"0123456789abcdefghijklmnopqrstuvwxyz-"
 
-
 PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
 
 NOT_OF_STREAMS = ("timeout", "limit")
@@ -60,6 +61,36 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]
 """A number as JSON and people write it; Python's `float` takes more."""
 
 _body = BodyDecoder(PollBody, '{"channels": ["news"]}')
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Memo(Generic[K, V]):
+    """What was made of the text that clients sent, to be used again.
+
+    Up to `limit_bytes`, since clients choose that text. Beyond that all is forgotten: what is in use comes again soon.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._known: dict[K, V] = {}
+        self.bytes = 0
+
+    def get(self, key: K) -> V | None:
+        return self._known.get(key)
+
+    def add(self, key: K, value: V, size: int) -> None:
+        """Remember a new key; `size`: the bytes of its key and its value. One above the limit is not remembered."""
+        size += ENTRY_BYTES
+        if size > self._limit_bytes:
+            return
+        if self.bytes + size > self._limit_bytes:
+            self._known.clear()
+            self.bytes = 0
+        self._known[key] = value
+        self.bytes += size
 
 
 class PollReader:
@@ -102,7 +133,7 @@ class PollReader:
         for name in NOT_OF_STREAMS:
             if getattr(given, name) is not None and name not in self._parameters:
                 raise BadRequest(_not_of_streams(name), field=name)
-        return self._poll(given.channels, "channels", given.cursor, given.timeout, given.limit, given.from_, given.to)
+        return self._poll(given, "channels")
 
     def _read(self, query: bytes) -> Poll:
         channels: list[str] = []
@@ -118,26 +149,19 @@ class PollReader:
                 is_of_polls, name = name in NOT_OF_STREAMS, shown_name(name)
                 text = _not_of_streams(name) if is_of_polls else _unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
-        return self._poll(
+        poll = PollBody(
             tuple(channels),
-            "channel",
             given.get("cursor", ""),
-            _number(given, "timeout") if "timeout" in given else None,
-            _whole_number(given, "limit") if "limit" in given else None,
+            _timeout(given["timeout"]) if "timeout" in given else None,
+            _limit(given["limit"]) if "limit" in given else None,
             given.get("from"),
             given.get("to"),
         )
+        return self._poll(poll, "channel")
 
-    def _poll(
-        self,
-        channels: tuple[str, ...],
-        channels_field: str,
-        cursor: str,
-        timeout: float | None,
-        limit: int | None,
-        start: float | str | None,
-        end: float | str | None,
-    ) -> Poll:
+    def _poll(self, given: PollBody, channels_field: str) -> Poll:
+        """The poll with these parameters; an error calls its channels `channels_field`. Raises: BadRequest."""
+        channels, timeout, limit, start, end = given.channels, given.timeout, given.limit, given.from_, given.to
         limits = self._limits
         if not channels:
             raise BadRequest("a poll needs at least one channel, such as ?channel=news", field=channels_field)
@@ -159,7 +183,7 @@ class PollReader:
             0.0 if start is None or start == "" else _time(start, "from"),
             math.inf if end is None or end == "" else _time(end, "to"),
         )
-        return Poll(selection, parse_cursor(cursor), min(timeout, limits.poll_timeout_limit_seconds))
+        return Poll(selection, parse_cursor(given.cursor), min(timeout, limits.poll_timeout_limit_seconds))
 
     def _selection(self, channels: tuple[str, ...], limit: int, start: float, end: float) -> Selection:
         key = (channels, limit, start, end)
@@ -203,21 +227,21 @@ def _pairs(query: bytes) -> list[tuple[str, str, str]]:
         ) from None
 
 
-def _number(given: dict[str, str], name: str) -> float | None:
-    text = given.get(name, "")
+def _timeout(text: str) -> float | None:
+    """The seconds in a query string; None if it leaves them empty."""
     if not text:
         return None
     if not _NUMBER(text):
-        raise BadRequest(f"{name} must be a number of seconds, such as {name}=25", field=name)
+        raise BadRequest("timeout must be a number of seconds, such as timeout=25", field="timeout")
     return float(text)
 
 
-def _whole_number(given: dict[str, str], name: str) -> int | None:
-    text = given.get(name, "")
+def _limit(text: str) -> int | None:
+    """As `_timeout`."""
     if not text:
         return None
     if not _WHOLE_NUMBER(text):
-        raise BadRequest(f"{name} must be a whole number, such as {name}=100", field=name)
+        raise BadRequest("limit must be a whole number, such as limit=100", field="limit")
     return int(text)
 
 

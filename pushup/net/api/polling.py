@@ -7,18 +7,24 @@ with whatever else delivers messages; holding the request and writing one answer
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from pushup.core.answer import Answer
+from pushup.core.errors import PushUpError
 from pushup.core.grant import EVERYTHING, Grant
+from pushup.core.held_by_subject import HeldOnGrant
 from pushup.core.poll import Poll
-from pushup.core.subscription import Subscription
-from pushup.net.api.authorized_polls import AuthorizedPolls, GrantedPoll
+from pushup.core.subscription import Holder, Subscription
+from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.application_interface import Exchange
-from pushup.net.request import Request
+from pushup.net.api.schemas import AnswerWithTicket
+from pushup.net.application_interface import Cancellable, Exchange
+from pushup.net.http_errors import TicketExpired, problem
+from pushup.net.requests_and_responses import Request
 
 
 class Polling:
@@ -58,3 +64,55 @@ class Polling:
             granted.hold(result)
         else:
             granted.answer(result)
+
+
+class GrantedPoll:
+    """Answers a poll while its grant is valid; after that the client has to poll again."""
+
+    __slots__ = ("_authorized_polls", "_exchange", "_subscription", "grant")
+
+    def __init__(self, exchange: Exchange, grant: Grant, authorized_polls: AuthorizedPolls) -> None:
+        self._exchange = exchange
+        self.grant = grant
+        self._authorized_polls = authorized_polls
+        self._subscription: Subscription[Any] | None = None  # while it is held
+
+    def hold(self, subscription: Subscription[Any]) -> None:
+        """There is nothing to answer yet."""
+        self._subscription = subscription
+        self._authorized_polls.node.held_by_subject.add(self)
+        self._exchange.hold(self)
+
+    def cancel(self) -> None:
+        """The client has left; one whose poll was answered is ignored."""
+        subscription = self._release()
+        if subscription is not None:
+            self._authorized_polls.node.abandon(subscription)
+
+    def end(self, error: PushUpError) -> None:
+        """Answer with an error before there is something to answer; ignored if it is not held, or its answer is due."""
+        if self._subscription is not None and self._subscription.holder is not None:
+            self.cancel()
+            self._exchange.respond(problem(error))
+
+    def _release(self) -> Subscription[Any] | None:
+        """No longer held; returns what it waited in."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            self._authorized_polls.node.held_by_subject.discard(self)
+        return subscription
+
+    def answer(self, answer: Answer) -> None:
+        self._release()
+        ticket = self.grant.new_ticket
+        if self._authorized_polls.seconds_left(self.grant) <= 0:
+            # The answer is not lost: the client's cursor has not moved.
+            self._exchange.respond(problem(TicketExpired("poll again, without this ticket")))
+        elif ticket:
+            told = AnswerWithTicket(answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, ticket)
+            self._exchange.respond(json_response(told))
+        else:
+            self._exchange.answer(answer)
+
+
+_check: tuple[type[Holder], type[Cancellable], type[HeldOnGrant]] = (GrantedPoll, GrantedPoll, GrantedPoll)

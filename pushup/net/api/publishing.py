@@ -1,22 +1,60 @@
-"""Publications: `POST /v1/messages`."""
+"""Publications: `POST /v1/messages`.
+
+    {"channels": ["author:John", "tag:c++"], "data": <any JSON>}          one message
+    {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing
+    {..., "event": "answer", "ephemeral": true}                           of each message; optional
+    {..., "ack": "stable", "ack_timeout": 5}                              the acknowledgement to wait for; optional
+
+`data` is checked to be JSON in UTF-8 and kept as it was written. `schemas` has the fields.
+"""
 
 from __future__ import annotations
 
-from pushup.core.commands import Ack, Confirmation, Outcome, Published
+import re
+from typing import NamedTuple, get_args
+
+from msgspec import UNSET, Raw
+
+from pushup.core.channel import Attributes, attributes_of
+from pushup.core.commands import Ack, Confirmation, Draft, Outcome, Publish, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant
 from pushup.net.api.access import check_channels
-from pushup.net.api.api_limits import PublicationLimits
-from pushup.net.api.bodies import read_publication, write_published
+from pushup.net.api.bodies import BodyDecoder, check_name, write
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import Node
+from pushup.net.api.schemas import (
+    MessageBody,
+    PublicationBody,
+    PublicationLimits,
+    PublishedMany,
+    PublishedOne,
+)
 from pushup.net.application_interface import Exchange
-from pushup.net.request import Request
-from pushup.net.responses import Response
+from pushup.net.http_errors import MessageTooLarge
+from pushup.net.requests_and_responses import Request, Response
 
 KEY_LIMIT = 255
 """Characters of an idempotency key; a UUID has 36."""
+
+ACK_LIMIT_SECONDS = 60.0
+"""The most that a publisher can wait."""
+
+EVENT_LIMIT = 64
+"""Characters of a message's `event`."""
+
+RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "gap", "message", "open", "ticket"})
+"""For events of PushUp's own, and those that browsers' `EventSource` fires."""
+
+_EVENT = re.compile(r"[A-Za-z0-9_.:/-]+").fullmatch
+
+_publication = BodyDecoder(
+    PublicationBody,
+    '{"channels": ["news"], "data": "hello"}',
+    items=MessageBody,
+    choices={"ack": get_args(Ack)},
+)
 
 
 class Publishing:
@@ -56,3 +94,88 @@ class Publishing:
 
         last = Cursor(published.epoch, published.sequence + published.count - 1)
         self._node.confirm(ack, last, seconds, on_confirmation)
+
+
+class Publication(NamedTuple):
+    """A publication; `as_list`: it came as `messages`. The publisher waits `ack_timeout` seconds for its `ack`."""
+
+    command: Publish
+    as_list: bool
+    ack: Ack
+    ack_timeout: float
+
+
+def read_publication(body: bytes, key: str | None, limits: PublicationLimits, owner: str = "") -> Publication:
+    """The publication in a body, with its idempotency key, by the owner of this name.
+
+    Raises: BadRequest, MessageTooLarge.
+    """
+    given = _publication.decode(body)
+    if not 0 < given.ack_timeout <= ACK_LIMIT_SECONDS:
+        raise BadRequest(
+            f"ack_timeout must be above 0 and at most {ACK_LIMIT_SECONDS:.0f} seconds", field="ack_timeout"
+        )
+    if given.messages is not UNSET:
+        if given.channels is not UNSET or given.data is not UNSET:
+            raise BadRequest("give either `messages`, or `channels` and `data`, not both", field="messages")
+        if attributes_of(given) is not None:
+            field = "event" if given.event else "ephemeral"
+            raise BadRequest(f"each message has its own `{field}`; write it in `messages`", field=field)
+        if not given.messages:
+            raise BadRequest("`messages` is empty", field="messages")
+        if len(given.messages) > limits.batch_limit:
+            raise BadRequest(f"a publication can have at most {limits.batch_limit} messages", field="messages")
+        drafts = tuple(_draft(m.channels, m.data, m, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
+        _check_size(drafts, limits, field="messages")
+        return Publication(Publish(drafts, key, owner), True, given.ack, given.ack_timeout)
+    if given.channels is UNSET:
+        raise BadRequest("the field `channels` is missing", field="channels")
+    if given.data is UNSET:
+        raise BadRequest("the field `data` is missing", field="data")
+    drafts = (_draft(given.channels, given.data, given, "", limits),)
+    _check_size(drafts, limits, field="channels")
+    return Publication(Publish(drafts, key, owner), False, given.ack, given.ack_timeout)
+
+
+def _draft(channels: tuple[str, ...], data: Raw, given: Attributes, at: str, limits: PublicationLimits) -> Draft:
+    if not channels:
+        raise BadRequest("a message needs at least one channel", field=at + "channels")
+    if len(channels) > limits.message_channels_limit:
+        raise BadRequest(f"a message can have at most {limits.message_channels_limit} channels", field=at + "channels")
+    for channel in channels:
+        check_name(channel, at + "channels")
+    if len(memoryview(data)) > limits.message_limit_bytes:
+        raise MessageTooLarge(
+            f"the data of a message can have at most {limits.message_limit_bytes} bytes", field=at + "data"
+        )
+    if given.event:
+        _check_event(given.event, at + "event")
+    return Draft(tuple(dict.fromkeys(channels)), data.copy(), attributes_of(given))
+
+
+def _check_event(event: str, field: str) -> None:
+    if len(event) > EVENT_LIMIT or not _EVENT(event):
+        raise BadRequest(f"an event's name has 1 to {EVENT_LIMIT} letters, digits or any of _.:/-", field=field)
+    if event in RESERVED_EVENTS:
+        raise BadRequest(f"the name {event} is reserved; choose another", field=field)
+
+
+def _check_size(drafts: tuple[Draft, ...], limits: PublicationLimits, field: str) -> None:
+    count, most = sum([len(draft.channels) for draft in drafts]), limits.publication_channels_limit
+    if count > most:
+        raise BadRequest(
+            f"the messages of a publication can have at most {most} channels together, and these have {count} "
+            "(publication_channels_limit); publish them in several requests",
+            field=field,
+        )
+
+
+def write_published(published: Published, as_list: bool, confirmed: Confirmation | None = None) -> bytes:
+    """`{"id","time","cursor"}`, or `"ids"` for a list; with `"ack","replicas","nodes"` if it was confirmed."""
+    epoch, first, last = published.epoch, published.sequence, published.sequence + published.count - 1
+    cursor = f"{epoch}-{last}"
+    acknowledged = () if confirmed is None else (confirmed.ack, confirmed.replicas, confirmed.nodes)
+    if as_list:
+        ids = tuple(f"{epoch}-{n}" for n in range(first, last + 1))
+        return write(PublishedMany(ids, published.time, cursor, *acknowledged))
+    return write(PublishedOne(cursor, published.time, cursor, *acknowledged))

@@ -10,8 +10,7 @@ from twisted.logger import Logger
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.net.application_interface import Application, Client, Exchange, Held, Streamed
-from pushup.net.request import Request
-from pushup.net.responses import Header, Response
+from pushup.net.requests_and_responses import Header, Request, Response
 
 TARGET_LIMIT = 200
 """Characters of a target that are logged."""

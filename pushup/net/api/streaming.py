@@ -32,9 +32,8 @@ from pushup.net.api.event_encoding import EventEncoding, EventEncodings
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.application_interface import Exchange, Streamed
-from pushup.net.http_errors import NotAcceptable
-from pushup.net.problems import problem
-from pushup.net.request import Request
+from pushup.net.http_errors import NotAcceptable, problem
+from pushup.net.requests_and_responses import Request
 
 AGE_JITTER = 0.15
 """A stream ends earlier than at its maximum age by a random part up to this: clients that came together do not return

@@ -33,10 +33,9 @@ def shown_name(name: str) -> str:
 
 def suggestion(name: str, known: tuple[str, ...]) -> str | None:
     """The known name that was probably meant, if any is like it."""
-    return _suggestion(name.lower().removesuffix("[]"), known) if len(name) <= NAME_LIMIT else None
-
-
-def _suggestion(name: str, known: tuple[str, ...]) -> str | None:
+    if len(name) > NAME_LIMIT:
+        return None
+    name = name.lower().removesuffix("[]")
     if name in known:
         return name
     for right in known:

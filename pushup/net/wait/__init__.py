@@ -2,11 +2,24 @@
 
 | file | what it holds |
 |---|---|
-| `demultiplexer` | the interface: what a strategy does, and what it needs of a connection |
+| `demultiplexer` | the interface; reading a connection and calling back, with the errors of one connection contained |
 | `epoll` | the strategy for Linux: one epoll of our own, drained in batches |
 | `reactor` | the strategy for every other system: each connection is a reader of the Twisted reactor |
-| `dispatch` | reading a connection and calling back, with the errors of one connection contained |
-| `strategies` | the table of strategies by name |
 
-A new strategy is a file here and a line in `strategies`.
+A new strategy is a file here and a line in `STRATEGIES`.
 """
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+
+from pushup.net.wait.demultiplexer import Demultiplexer, Reactor
+from pushup.net.wait.epoll import EpollDemultiplexer
+from pushup.net.wait.reactor import ReactorDemultiplexer
+
+STRATEGIES: dict[str, Callable[[Reactor], Demultiplexer]] = {"reactor": ReactorDemultiplexer}
+"""The strategies of this system, by the name that the setting `wait_strategy` gives them."""
+
+if hasattr(select, "epoll"):
+    STRATEGIES["epoll"] = EpollDemultiplexer

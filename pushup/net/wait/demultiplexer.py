@@ -1,6 +1,8 @@
 """The demultiplexer waits for connections to become ready and reads them (Libman: "emulated proactor").
 
 It reads, and hands the bytes to the connection. It does not write: it only reports that a connection is writable again.
+Every strategy uses `read_from`, `write_to` and `make_call`. An unexpected error in them ends one connection, and is
+logged.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWriteDescriptor
+from twisted.logger import Logger
 
 from pushup.transport import SharedTransport
+
+_log = Logger()
 
 
 class Watched(Protocol):
@@ -73,3 +78,39 @@ class Reactor(Protocol):
     def callLater(self, delay: float, call: Callable[[], None], /) -> IDelayedCall: ...
     def timeout(self) -> float | None:
         """In how many seconds a timer is due; None if there is none."""
+
+
+def read_from(connection: Watched) -> None:
+    """Read what has arrived and hand it to the connection."""
+    try:
+        try:
+            data = connection.socket.recv(connection.read_bytes)
+        except BlockingIOError:
+            return
+        except OSError:
+            connection.lost()
+            return
+        if data:
+            connection.received(data)
+        else:
+            connection.ended()
+    except Exception:
+        _log.failure("error while reading a connection, which is closed; others are not affected")
+        connection.lost()
+
+
+def write_to(connection: Watched) -> None:
+    """Let the connection write."""
+    try:
+        connection.writable()
+    except Exception:
+        _log.failure("error while writing to a connection, which is closed; others are not affected")
+        connection.lost()
+
+
+def make_call(deferred: Callable[[], None]) -> None:
+    """Make a deferred call (`Demultiplexer.soon`)."""
+    try:
+        deferred()
+    except Exception:
+        _log.failure("deferred call failed")

@@ -15,8 +15,7 @@ from twisted.internet.interfaces import IReadDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from pushup.net.wait import dispatch
-from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched
+from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched, make_call, read_from, write_to
 
 BATCH = 256
 """Events taken from the epoll at a time: about 4 ms of work."""
@@ -169,7 +168,7 @@ class EpollDemultiplexer:
             self._handle(events)
             calls, self._soon = self._soon, []
             for call in calls:
-                dispatch.call(call)
+                make_call(call)
             if self._others_are_ready or monotonic() > end:
                 break
             waits = longest_wait and not self._soon and len(events) < BATCH
@@ -210,17 +209,17 @@ class EpollDemultiplexer:
         self._others_are_ready = False
 
     def _handle(self, events: list[tuple[int, int]]) -> None:
-        connections, read = self._connections, dispatch.read
+        connections, read = self._connections, read_from
         for fd, event in events:
             connection = connections.get(fd)
             if connection is None:
                 if fd in self._shared:
-                    dispatch.call(self._shared[fd].read)
+                    make_call(self._shared[fd].read)
                 elif fd in self._others:
                     self._others_are_ready = True
                 continue  # or another event of this batch closed it
             if event & select.EPOLLOUT:
-                dispatch.write(connection)
+                write_to(connection)
             if event & select.EPOLLIN:
                 read(connection)
             elif event & _BROKEN:

@@ -8,8 +8,7 @@ from twisted.internet.interfaces import IReadWriteDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from pushup.net.wait import dispatch
-from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched
+from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched, read_from, write_to
 from pushup.transport import SharedTransport
 
 
@@ -25,10 +24,10 @@ class _Descriptor:
         return self._fd
 
     def doRead(self) -> None:
-        dispatch.read(self._connection)
+        read_from(self._connection)
 
     def doWrite(self) -> None:
-        dispatch.write(self._connection)
+        write_to(self._connection)
 
     def connectionLost(self, reason: Failure) -> None:
         self._connection.lost()

@@ -18,7 +18,7 @@ from pushup.net.api.request_log import RequestLog
 from pushup.net.application_interface import Client
 from pushup.net.http_errors import MisdirectedRequest, SpokeTls
 from pushup.net.log_throttle import LOG_SECONDS
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from pushup.settings.settings import SettingsError, read_settings
 from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer

@@ -13,11 +13,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from pushup.core.answer import Answer
 from pushup.core.commands import Draft, Publish, Published
 from pushup.core.limits import Limits
-from pushup.net.api.api_limits import PollLimits, PublicationLimits
-from pushup.net.api.bodies import Publication, write
+from pushup.net.api.bodies import write
 from pushup.net.api.channel_routes import PAGE_LIMIT
+from pushup.net.api.publishing import Publication
+from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.edge_limits import EdgeLimits
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START
 

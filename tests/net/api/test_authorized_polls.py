@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred
 
 from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
 from pushup.core.held_polls import SLICE
-from pushup.net.api.authorized_polls import GrantedPoll
 from pushup.net.api.bodies import write
-from pushup.net.problems import problem_type
-from pushup.net.responses import Response
+from pushup.net.api.polling import GrantedPoll
+from pushup.net.http_errors import problem_type
+from pushup.net.requests_and_responses import Response
 from pushup.node.node import DEADLINE_STEP_SECONDS
 from tests.net.authorized_node import SECONDS, AuthorizedNode, Connected, poll_bytes
 from tests.net.event_reader import Event, read_chunks, read_events

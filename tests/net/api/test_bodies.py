@@ -10,8 +10,10 @@ from msgspec import Raw
 from pushup.core.channel import Attributes
 from pushup.core.commands import Confirmation, Create, Draft, Publish, Published, Renew
 from pushup.core.errors import BadRequest
-from pushup.net.api.api_limits import PublicationLimits
-from pushup.net.api.bodies import read_create, read_publication, read_renew, write, write_published
+from pushup.net.api.bodies import write
+from pushup.net.api.channel_routes import read_create, read_renew
+from pushup.net.api.publishing import read_publication, write_published
+from pushup.net.api.schemas import PublicationLimits
 from pushup.net.http_errors import MessageTooLarge
 
 LIMITS = PublicationLimits(message_limit_bytes=20, batch_limit=3, message_channels_limit=2)

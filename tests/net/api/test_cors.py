@@ -6,8 +6,7 @@ import pytest
 
 from pushup.net.api.cors import Origins, preflight_headers
 from pushup.net.api.request_log import RequestLog
-from pushup.net.request import Request
-from pushup.net.responses import Header
+from pushup.net.requests_and_responses import Header, Request
 from tests.net.in_memory_node import InMemoryNode
 
 PAGE, OTHER = b"https://app.example", b"https://evil.example"

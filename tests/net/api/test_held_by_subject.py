@@ -10,7 +10,7 @@ import pytest
 from pushup.core.answer import Answer
 from pushup.core.errors import Forbidden
 from pushup.core.held_polls import SLICE
-from pushup.net.api.authorized_polls import GrantedPoll
+from pushup.net.api.polling import GrantedPoll
 from pushup.net.api.streaming import Stream
 from pushup.net.connection import Connection
 from tests.net.authorized_node import SECONDS, AuthorizedNode, Connected

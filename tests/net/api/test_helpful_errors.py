@@ -11,7 +11,7 @@ import pytest
 from pushup.net.api.router import PATH_LIMIT, Call, Router
 from pushup.net.api.suggestions import NAME_LIMIT, suggestion
 from pushup.net.http_errors import UnknownResource
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
 KEY = "a-key-of-sixteen-characters"
@@ -213,7 +213,7 @@ def test_long_names_are_not_compared() -> None:
     assert suggestion("channel" * (NAME_LIMIT // 7 + 1), ("channel" * (NAME_LIMIT // 7) + "x",)) is None
     near = "/v1/" + "x" * PATH_LIMIT
     known = Call("GET", near + "y", lambda *arguments: None)
-    router = Router([known], lambda methods: known.handler)
+    router = Router([known])
     for path, suggested in ((near[:PATH_LIMIT], True), (near, False)):
         with pytest.raises(UnknownResource) as raised:
             router.find(Request(b"GET", path.encode(), {}, keep_alive=True))

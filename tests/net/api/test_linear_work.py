@@ -11,13 +11,15 @@ import pytest
 from pushup.backends.tickets import Tickets
 from pushup.core.cursor import parse_cursor
 from pushup.core.errors import PushUpError
-from pushup.net.api.api_limits import PollLimits, PublicationLimits
-from pushup.net.api.bodies import check_name, read_create, read_publication, read_renew
+from pushup.net.api.bodies import check_name
+from pushup.net.api.channel_routes import read_create, read_renew
 from pushup.net.api.event_encoding import EventEncodings
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.publishing import read_publication
 from pushup.net.api.request_log import shown_target
-from pushup.net.request import Request
+from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.request_line import pieces
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
 SMALL, MEDIUM, LARGE, PUBLICATION = 2 * 1024, 16 * 1024, 64 * 1024, 1024 * 1024

@@ -11,8 +11,8 @@ import pytest
 from pushup.core.cursor import Cursor, Start
 from pushup.core.errors import BadRequest
 from pushup.core.poll import Poll
-from pushup.net.api.api_limits import PollLimits
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.schemas import PollLimits
 
 LIMITS = PollLimits(poll_timeout_seconds=25, poll_timeout_limit_seconds=60, poll_channels_limit=3, poll_limit=100)
 

@@ -11,12 +11,12 @@ import pytest
 from pushup.core.errors import Forbidden, PushUpError, Unauthorized, UnknownChannel
 from pushup.core.grant import EVERYTHING, Grant, Scope
 from pushup.net.api.access import Access, check_channels
-from pushup.net.api.api_limits import PollLimits, PublicationLimits
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.error_responses import Refusals
+from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.publishing import Publishing
-from pushup.net.api.server_view import OneProcess
-from pushup.net.request import Request
+from pushup.net.api.schemas import PollLimits, PublicationLimits
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
 KEYS = ("first-key-of-sixteen", "second-key-of-sixteen")

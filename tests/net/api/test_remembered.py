@@ -8,9 +8,9 @@ from gc import collect
 
 import pytest
 
-from pushup.net.api.api_limits import PollLimits
 from pushup.net.api.poll_parameters import REMEMBERED_BYTES, REMEMBERED_WITHOUT_CURSOR_BYTES, PollReader
-from pushup.net.request import Request
+from pushup.net.api.schemas import PollLimits
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 
 BUDGET = REMEMBERED_WITHOUT_CURSOR_BYTES + 4 * REMEMBERED_BYTES

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pushup.net.api.request_log import TARGET_LIMIT, RequestLog, shown_target
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.observed_log import logged_at

@@ -12,7 +12,7 @@ from pushup.core.grant import NOTHING, Grant
 from pushup.net.api.router import Call, Router
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import MethodNotAllowed, UnknownResource
-from pushup.net.request import Request
+from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import RecordingExchange
 
 
@@ -30,7 +30,7 @@ TABLE = (
 
 @pytest.fixture
 def router() -> Router:
-    return Router(TABLE, lambda methods: partial(_handler, methods))
+    return Router(TABLE)
 
 
 def _found(router: Router, method: bytes, target: bytes) -> tuple[object, Any, int | None]:
@@ -51,14 +51,28 @@ def _found(router: Router, method: bytes, target: bytes) -> tuple[object, Any, i
         (b"DELETE", b"/things/a%2Fb?q", ("remove", "a/b", None)),
         (b"DELETE", b"/things/parts", ("remove", "parts", None)),
         (b"HEAD", b"/things/caf%C3%A9/parts", ("parts", "café", None)),
-        (b"OPTIONS", b"/things", (b"GET, HEAD, POST, OPTIONS", b"", None)),
-        (b"OPTIONS", b"/things/a", (b"DELETE, OPTIONS", "a", None)),
-        (b"OPTIONS", b"*", (b"OPTIONS", b"", None)),
     ],
 )
 def test_calls_are_found(router: Router, method: bytes, target: bytes, found: tuple[object, Any, int | None]) -> None:
-    """By path and method, with the channel from the path or the query; HEAD is routed like GET, OPTIONS everywhere."""
+    """By path and method, with the channel from the path or the query; HEAD is routed like GET."""
     assert _found(router, method, target) == found
+
+
+@pytest.mark.parametrize(
+    ("target", "allowed"),
+    [
+        (b"/things", b"GET, HEAD, POST, OPTIONS"),
+        (b"/things/a", b"DELETE, OPTIONS"),
+        (b"*", b"OPTIONS"),
+    ],
+)
+def test_options_are_answered_everywhere(router: Router, target: bytes, allowed: bytes) -> None:
+    """With the methods that the path takes."""
+    request, exchange = Request(b"OPTIONS", target, {}, keep_alive=True), RecordingExchange()
+    call, argument = router.find(request)
+    call.handler(request, argument, exchange, NOTHING)
+    (response,) = exchange.responses
+    assert (response.status, response.headers) == (204, ((b"Allow", allowed),))
 
 
 @pytest.mark.parametrize(

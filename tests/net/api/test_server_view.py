@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushup.net.api.server_view import OneProcess
+from pushup.net.api.node_interface import OneProcess
 
 
 def test_one_process_answers_at_once() -> None:
