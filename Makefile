@@ -28,8 +28,8 @@ CLUSTER_PROGRAMS := redis-server haproxy openssl
 CLUSTER_PACKAGES := redis-server haproxy openssl
 TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver node
 TEST_PACKAGES := $(CLUSTER_PACKAGES) curl chromium chromium-driver nodejs
-BROWSER_PROGRAMS := firefox-esr WebKitWebDriver Xvfb
-BROWSER_PACKAGES := firefox-esr webkit2gtk-driver xvfb
+BROWSER_PROGRAMS := firefox-esr WebKitWebDriver Xvfb npm
+BROWSER_PACKAGES := firefox-esr webkit2gtk-driver xvfb npm
 
 # $(call need,PROGRAMS,PACKAGES): install the packages if a program is missing, and fail if that fails.
 need = @for program in $(1); do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
@@ -39,7 +39,8 @@ need = @for program in $(1); do command -v $$program > /dev/null || missing="$$m
 # Where this is set (container images do), each of the thousand processes that tests start would compile PushUp anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check check-inside check-browser compiled test-compiled check-types coverage test test-all cluster lint clean FORCE
+.PHONY: run check check-inside check-browser check-lowest compiled test-compiled check-types coverage test test-all cluster lint
+.PHONY: wheels npm constraints audit clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
@@ -58,6 +59,13 @@ check-browser:
 check-types:
 	$(call need,node npm,nodejs npm)
 	cd tests/browser && npm install --no-audit --no-fund --silent && npx tsc -p .
+
+# As check-inside, with the lowest versions of packages that pyproject.toml allows; the tools of the tests are the newest.
+check-lowest: $(VENV)/test.stamp
+	mkdir -p build && rm -rf .venv-lowest
+	$(BIN)/uv pip compile --quiet --resolution lowest-direct --extra tls --extra example --extra loadtest \
+		--output-file build/lowest.txt pyproject.toml
+	$(MAKE) --no-print-directory check-inside VENV=.venv-lowest PYTHON=$(BIN)/python PIP_CONSTRAINT=$(CURDIR)/build/lowest.txt
 
 # PushUp compiled, in a copy of this project (docs/internals/decisions/0019-compiled.md).
 compiled: $(VENV)/test.stamp
@@ -100,8 +108,24 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml .github/workflows/release.yml
 	$(BIN)/pre-commit validate-config
+
+# What a release publishes (docs/internals/decisions/0024-artifacts.md): build/dist for PyPI, build/npm for npm.
+wheels: $(VENV)/test.stamp
+	$(call need,git gcc,git gcc libc6-dev)
+	deploy/release/wheels.sh $(BIN) build/dist
+
+npm: $(VENV)/run.stamp
+	$(call need,node npm,nodejs npm)
+	deploy/release/npm.sh $(BIN) build/npm
+
+# deploy/constraints.txt with the newest versions; and whether any version in it has a known vulnerability.
+constraints: $(VENV)/test.stamp
+	deploy/release/constraints.sh $(BIN)
+
+audit: $(VENV)/test.stamp
+	$(BIN)/uv tool run pip-audit@2.10.1 --strict --require-hashes --disable-pip --requirement deploy/constraints.txt
 
 # Looked at each time, which takes a tenth of a second: an environment can be moved, or its Python be upgraded.
 $(VENV)/%.stamp: FORCE
@@ -113,4 +137,4 @@ $(VENV)/%.stamp: FORCE
 FORCE:
 
 clean:
-	rm -rf $(VENV) $(VENV).old .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV).old .venv-lowest build .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis

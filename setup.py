@@ -2,11 +2,12 @@
 contains the name of its commit, for `pushup --version`.
 
 PUSHUP_COMPILE=0: never. PUSHUP_COMPILE=1: the build fails if it cannot be compiled. PUSHUP_COMMIT: the commit, where
-git does not know it.
+git does not know it. SOURCE_DATE_EPOCH: the time of every file, for builds with the same bytes (decision 24).
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import platform
 import shlex
@@ -14,6 +15,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,8 @@ from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).parent
+
+PROJECT: dict[str, Any] = tomllib.loads((HERE / "pyproject.toml").read_text())["tool"]["pushup"]
 
 WANTED = os.environ.get("PUSHUP_COMPILE", "")
 
@@ -52,15 +57,16 @@ def why_not_compiled() -> str | None:
 
 def extensions() -> list[Any]:
     """The modules in pyproject.toml, as C by mypyc; nothing if that fails, unless PUSHUP_COMPILE=1."""
-    project = tomllib.loads((HERE / "pyproject.toml").read_text())
     settings = HERE / "build" / "mypy.ini"
     settings.parent.mkdir(exist_ok=True)
     settings.write_text(TYPES)
-    modules = [name.replace(".", "/") + ".py" for name in project["tool"]["pushup"]["compiled"]]
+    modules = [name.replace(".", "/") + ".py" for name in PROJECT["compiled"]]
     try:
         from mypyc.build import mypycify
 
-        return list(mypycify([f"--config-file={settings}", *modules], opt_level="3", group_name="pushup"))
+        # Debugging information would name the folder of this build.
+        options = {"opt_level": "3", "debug_level": "0", "group_name": "pushup"}
+        return list(mypycify([f"--config-file={settings}", *modules], **options))
     except (Exception, SystemExit) as error:  # such as a Python that is too new for this mypyc
         if WANTED == "1":
             raise
@@ -94,9 +100,24 @@ class BuildWithCommit(build_py):
 
 
 class SdistWithCommit(sdist):
+    """With SOURCE_DATE_EPOCH, it has the same bytes each time; of wheels, setuptools sees to that itself."""
+
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
         write_commit(base_dir)
+
+    def make_archive(self, base_name: str, kind: str, *, base_dir: str, **owner: Any) -> str:
+        at = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+
+        def normal(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = at, 0, 0, "", ""
+            entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
+            return entry
+
+        name = f"{base_name}.tar.gz"
+        with gzip.GzipFile(name, "wb", mtime=at) as packed, tarfile.open(fileobj=packed, mode="w") as archive:
+            archive.add(base_dir, filter=normal)  # in the order of the names
+        return name
 
 
 os.chdir(HERE)
@@ -112,5 +133,5 @@ if builds:
 setup(
     cmdclass={"build_py": BuildWithCommit, "sdist": SdistWithCommit},
     ext_modules=extensions() if builds and reason is None else [],
-    setup_requires=["mypy==2.4.1", "msgspec>=0.19"] if reason is None else [],
+    setup_requires=PROJECT["compiler"] if reason is None else [],
 )

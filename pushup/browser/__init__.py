@@ -4,5 +4,5 @@
 |---|---|
 | `pushup.js` | the client: one ES module without dependencies |
 | `pushup.d.ts` | its types, for TypeScript and for editors |
-| `package.json` | its name, version and types, for bundlers |
+| `package.json` | what it is, for bundlers; `make npm` adds its name and version |
 """

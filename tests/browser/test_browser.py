@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
+import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from pushup import __version__
 
 HERE = Path(__file__).parent
-CLIENT = HERE.parents[1] / "pushup" / "browser"
+ROOT = HERE.parents[1]
 SECONDS = 600.0
 """Limit for a hang."""
 
@@ -30,12 +33,30 @@ def test_broken_clients_are_noticed() -> None:
 
 
 def run_in_node(file: str) -> None:
-    node = shutil.which("node")
-    assert node, "not installed: node. On Debian: apt-get install nodejs"
-    ended = subprocess.run([node, "--test", str(HERE / file)], capture_output=True, text=True, timeout=SECONDS)
+    run("node", "--test", HERE / file)
+
+
+def run(program: str, *arguments: str | Path, cwd: Path | None = None) -> str:
+    """Run a program to its end, and return its output."""
+    assert shutil.which(program), f"not installed: {program}. On Debian: apt-get install nodejs npm"
+    ended = subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True, timeout=SECONDS)
     assert ended.returncode == 0, ended.stdout[-10_000:] + ended.stderr
+    return ended.stdout
 
 
-def test_the_npm_package_has_the_version() -> None:
-    """It is PushUp's."""
-    assert json.loads((CLIENT / "package.json").read_text())["version"] == __version__
+@pytest.mark.long
+def test_the_npm_package(tmp_path: Path) -> None:
+    """It has the name in pyproject.toml, PushUp's version and nothing but the client; it can be imported."""
+    name = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pushup"]["npm"]
+    run("sh", ROOT / "deploy/release/npm.sh", Path(sys.executable).parent, tmp_path / "packed")
+    (packed,) = (tmp_path / "packed").glob("*.tgz")
+    with tarfile.open(packed) as archive:
+        files = {member.partition("/")[2] for member in archive.getnames()}
+    assert files == {"LICENSE", "README.md", "package.json", "pushup.d.ts", "pushup.js"}
+    (tmp_path / "page").mkdir()
+    run("npm", "install", "--no-audit", "--no-fund", "--offline", packed, cwd=tmp_path / "page")
+    installed = tmp_path / "page" / "node_modules" / name
+    assert json.loads((installed / "package.json").read_text())["version"] == __version__
+    assert (installed / "README.md").read_text().count(f'from "{name}"') == 1
+    script = f"import {{ PushUp }} from {name!r}; console.log(typeof PushUp.prototype.subscribe)"
+    assert run("node", "--input-type=module", "--eval", script, cwd=tmp_path / "page") == "function\n"

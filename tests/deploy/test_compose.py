@@ -167,23 +167,25 @@ def test_a_node_has_time_to_drain() -> None:
 
 
 def test_all_versions_are_pinned() -> None:
-    """Each third-party image is pinned to its minor version, each Python package to its version."""
+    """Each third-party image is pinned to its minor version, each Python package to its version, with hashes."""
     text = (HERE / "Dockerfile").read_text()
     images = official_images(text, SERVICES.values())
     assert len(images) == 3
     assert all(re.fullmatch(r"\w+:\d+\.\d+(-[\w-]+)?", image) for image in images), images
-    pinned = {_normal(name): version for name, version in re.findall(r"(?m)^(\S+)==(\S+)$", _constraints())}
+    pinned = {_normal(name): version for name, version in re.findall(r"(?m)^(\S+)==(\S+)", _constraints())}
     project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
     wanted = [
         *project["build-system"]["requires"],
+        *project["tool"]["pushup"]["compiler"],
         *project["project"]["dependencies"],
         *extras["example"],
         *extras["tls"],
     ]
     for requirement in map(Requirement, wanted):
         assert requirement.specifier.contains(pinned[_normal(requirement.name)]), requirement
-    assert "PIP_CONSTRAINT=/source/deploy/constraints.txt" in text
+    assert "--require-hashes --no-deps --only-binary :all: -r deploy/constraints.txt" in text
+    assert "PIP_NO_INDEX=1" in text
 
 
 def test_dockerignore_admits_only_what_is_copied() -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from packaging.utils import canonicalize_name
 
 from deploy.front import HERE
 from tests.deploy.containers.cluster import NODES, ComposeCluster, Reader, reading, wait_until
@@ -99,9 +100,10 @@ def test_the_build_context_is_small(built: Built) -> None:
 @pytest.mark.parametrize("image", ["pushup", "pushup-example", "built-by-the-classic-builder"])
 def test_an_image_has_the_pinned_packages(built: Built, image: str) -> None:
     """pip installed exactly the versions in constraints.txt."""
-    pinned = set(re.findall(r"(?m)^\S+==\S+", (HERE / "constraints.txt").read_text()))
+    pinned = re.findall(r"(?m)^(\S+)==(\S+)", (HERE / "constraints.txt").read_text())
     command = ["run", "--rm", "--network", "none", "--entrypoint", "pip", image, "freeze", "--exclude", "pushup"]
-    assert {line for line in built.docker.run(*command).splitlines() if "==" in line} <= pinned
+    installed = re.findall(r"(?m)^(\S+)==(\S+)", built.docker.run(*command))
+    assert {(canonicalize_name(name), version) for name, version in installed} <= set(pinned)
 
 
 def test_an_image_without_the_tls_extra_says_so(built: Built) -> None:

@@ -1,15 +1,19 @@
 """The distribution: it builds, the wheel has every file of the package, and it works without a checkout.
 
-Compiled and interpreted (docs/internals/decisions/0019-compiled.md).
+Compiled and interpreted (docs/internals/decisions/0019-compiled.md), by deploy/release/wheels.sh (0024-artifacts.md).
 """
 
 from __future__ import annotations
 
 import compileall
+import json
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 import venv
 import zipfile
@@ -17,45 +21,111 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from pushup import __version__
+from tests.deploy.containers.docker import Docker
 from tests.server.server_process import clean_environment, running
 
 ROOT = Path(__file__).parents[2]
-COMPILED: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pushup"]["compiled"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+COMPILED: list[str] = PROJECT["tool"]["pushup"]["compiled"]
+CONTAINERS = ROOT / "tests/deploy/containers"
 
-SECONDS = 300.0
+SECONDS = 500.0
 """Limit for a hung build or installation; both download packages."""
 
+INSTALL_SECONDS = 1500
+"""How long install.sh may take on a fresh machine."""
 
-@pytest.fixture(scope="module", params=["compiled", "interpreted"])
+built = pytest.mark.containers
+"""Of tests that use what was built. One worker runs them all, because building takes a minute."""
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two folders with everything that deploy/release/wheels.sh builds, from clones in different folders.
+
+    They are made side by side, with different clocks, file modes and hash seeds. The checkout is unchanged.
+    """
+    first = tmp_path_factory.mktemp("first") / "source"
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "deploy/constraints.txt"):
+        (first / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, first / name)
+    for name in ("pushup", "deploy/release"):
+        shutil.copytree(ROOT / name, first / name)
+    assert compileall.compile_dir(first / "pushup", quiet=1)  # the compiled files must not be in the wheel
+    _commit(first)
+    second = tmp_path_factory.mktemp("second") / "other"
+    _run("git", "clone", "--quiet", first, second)
+    for path in second.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+        path.chmod(path.stat().st_mode & 0o700)
+    running = [
+        subprocess.Popen(
+            ["sh", source / "deploy/release/wheels.sh", Path(sys.executable).parent, source.parent / "dist"],
+            env={**clean_environment(), "PYTHONHASHSEED": str(number), "TZ": f"UTC-{number}"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )
+        for number, source in enumerate((first, second))
+    ]  # fmt: skip
+    for build in running:
+        output, _ = build.communicate(timeout=SECONDS)
+        assert build.returncode == 0, output
+    return [first.parent / "dist", second.parent / "dist"]
+
+
+@pytest.fixture(params=["compiled", "interpreted"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture
+def wheel(form: str, builds: list[Path]) -> Path:
+    [wheel] = builds[0].glob("*manylinux*.whl" if form == "compiled" else "*-none-any.whl")
+    return wheel
+
+
 @pytest.fixture(scope="module")
-def built(form: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the built sdist and wheel. It builds a copy, so the checkout is unchanged."""
-    source = tmp_path_factory.mktemp("build") / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "pushup", source / "pushup")
-    assert compileall.compile_dir(source / "pushup", quiet=1)  # the compiled files must not be in the wheel
-    environment = {"PUSHUP_COMPILE": "1" if form == "compiled" else "0", "PUSHUP_COMMIT": COMMIT}
-    _run(sys.executable, "-m", "build", "--outdir", str(source.parent / "dist"), str(source), env=environment)
-    return source.parent / "dist"
+def index(builds: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what was built and the wheels of all packages, for the Python of the containers, too."""
+    folder = tmp_path_factory.mktemp("index")
+    for file in builds[0].iterdir():
+        shutil.copy(file, folder)
+    download = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--require-hashes",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+    ]
+    for version in sorted({f"{sys.version_info[0]}.{sys.version_info[1]}", IN_CONTAINERS}):
+        _run(*download, "--python-version", version, "-r", ROOT / "deploy/constraints.txt", "-d", folder)
+    return folder
 
 
-@pytest.mark.long
-def test_the_wheel_contains_every_file_of_the_package(form: str, built: Path) -> None:
+@built
+def test_two_builds_have_the_same_bytes(builds: list[Path]) -> None:
+    """Sdist, both wheels and SBOM, of the same commit in different folders at different times (decision 24)."""
+    first, second = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in builds)
+    assert {Path(name).suffix for name in first} == {".gz", ".whl", ".json"}
+    assert len(first) == 4
+    assert [name for name in first | second if first.get(name) != second.get(name)] == []
+
+
+@built
+def test_the_wheel_contains_every_file_of_the_package(form: str, wheel: Path) -> None:
     """It contains Python, Lua, py.typed and everything else below pushup/, but no bytecode."""
-    [wheel] = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        names = {name for name in archive.namelist() if ".dist-info/" not in name and not name.endswith("/")}
     if form == "compiled":
         version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-        assert wheel.name.startswith(f"pushup-{__version__}-{version}-{version}-")
+        assert wheel.name.startswith(f"pushup-{__version__}-{version}-{version}-manylinux")
         extensions = {name for name in names if name.endswith(".so")}
         assert {name.partition(".")[0].replace("/", ".") for name in extensions} >= set(COMPILED)
         names -= extensions
@@ -66,7 +136,17 @@ def test_the_wheel_contains_every_file_of_the_package(form: str, built: Path) ->
     assert {"pushup/py.typed", "pushup/broadcast/redis/append.lua"} <= names
 
 
-COMMIT = "0123456789ab"
+@built
+def test_the_sbom_names_what_is_installed(builds: list[Path]) -> None:
+    """Each package that the wheel needs is in it, with a version of constraints.txt."""
+    [file] = builds[0].glob("*.cdx.json")
+    sbom = json.loads(file.read_text())
+    assert sbom["metadata"]["component"]["version"] == __version__
+    found = {canonicalize_name(part["name"]): part["version"] for part in sbom["components"]}
+    pinned = re.findall(r"(?m)^(\S+)==(\S+)", (ROOT / "deploy/constraints.txt").read_text())
+    assert found.items() <= set(pinned)
+    assert {canonicalize_name(Requirement(each).name) for each in PROJECT["project"]["dependencies"]} <= found.keys()
+
 
 SETUP = """
 import runpy, sys, setuptools
@@ -97,13 +177,10 @@ def test_a_build_names_its_commit(tmp_path: Path) -> None:
 
     assert built_by() == ""
     assert built_by(PUSHUP_COMMIT="abc") == "commit abc, "
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
-    _run(*git, "init", "--quiet", cwd=source)
-    _run(*git, "add", ".", cwd=source)
-    _run(*git, "commit", "--quiet", "-m", "one", cwd=source)
+    _commit(source)
     one = _run("git", "rev-parse", "--short=12", "HEAD", cwd=source).strip()
     assert built_by() == f"commit {one}, "
-    (source / "pyproject.toml").write_text("")
+    (source / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + "\n")
     assert built_by() == f"commit {one}-dirty, "
     shutil.rmtree(source / ".git")
     assert built_by() == ""
@@ -111,34 +188,68 @@ def test_a_build_names_its_commit(tmp_path: Path) -> None:
     assert built_by() == f"commit {one}, "
 
 
-@pytest.mark.long
-def test_the_sdist_contains_what_it_takes_to_build(built: Path) -> None:
+@built
+def test_the_sdist_contains_what_it_takes_to_build(builds: list[Path]) -> None:
     """The wheel is built from the sdist, so what is missing here is missing there; the license is in both."""
-    [sdist] = built.glob("*.tar.gz")
+    [sdist] = builds[0].glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "setup.py", "README.md", "LICENSE", "pushup/broadcast/redis/append.lua"} <= names
 
 
-@pytest.mark.long
-def test_the_installed_wheel_serves(form: str, built: Path, tmp_path: Path) -> None:
-    """In a new environment, without the checkout: the command line, a publication and a poll."""
+@built
+def test_the_installed_wheel_serves(form: str, wheel: Path, index: Path, tmp_path: Path) -> None:
+    """In a new environment, without the checkout, a compiler or a network: --version, a publication and a poll."""
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=True)
     python = environment / "bin" / "python"
-    [wheel] = built.glob("*.whl")
-    _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    source = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PATH": str(environment / "bin")}
+    wanted = f"pushup=={__version__}" if form == "compiled" else str(wheel)  # pip takes the compiled one if it can
+    _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wanted, env=source)
 
     where = _run(python, "-c", "import pushup; print(pushup.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(environment)
     said = _run(environment / "bin" / "pushup", "--version", cwd=tmp_path)
-    assert said == f"pushup, version {__version__}, commit {COMMIT}, {form}\n"
+    assert re.fullmatch(rf"pushup, version {re.escape(__version__)}, commit [0-9a-f]{{12}}, {form}\n", said)
     _run(python, "-c", "import pushup.broadcast.redis.log", cwd=tmp_path)  # this reads the Lua scripts
 
     with running(tmp_path / "log", (), python=python) as server, server.caller() as caller:
         caller.publish(["news"], "hello")
         assert [message["data"] for message in caller.poll("news")["messages"]] == ["hello"]
         assert server.trouble() == []
+
+
+IN_CONTAINERS = "3.11"
+"""The Python of the containers' Debian."""
+
+IN_A_CONTAINER = """
+rm -f /usr/bin/*gcc* /usr/bin/cc /usr/bin/c99 /usr/bin/*-ld /usr/bin/ld
+python3 -m venv /venv
+time /venv/bin/pip install --quiet --no-index --find-links /index 'pushup[tls]'
+PATH=/venv/bin:$PATH sh /release/serves.sh {form}
+"""
+
+
+@built
+def test_one_line_installs_in_an_empty_container(index: Path) -> None:
+    """Debian with Python and nothing else; no compiler and no network."""
+    script = IN_A_CONTAINER.format(form="compiled" if sys.version_info[:2] == (3, 11) else "interpreted")
+    done = subprocess.run(
+        ["sh", CONTAINERS / "install.sh"], stdout=subprocess.PIPE, text=True, check=True, timeout=INSTALL_SECONDS
+    )
+    tools = Path(done.stdout.strip())
+    with Docker(Path(tempfile.mkdtemp(prefix="pushup-docker-")), compose=tools / "docker-compose") as docker:
+        docker.start("own")
+        docker.run("import", tools / "base.tar", "base")
+        mounts = ["--volume", f"{index}:/index:ro", "--volume", f"{ROOT / 'deploy/release'}:/release:ro"]
+        assert '"hello"' in docker.run("run", "--rm", "--network", "none", *mounts, "base", "bash", "-ec", script)
+
+
+def _commit(folder: Path) -> None:
+    """Make the folder a repository with one commit."""
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "one"]):
+        _run(*git, *command, cwd=folder)
 
 
 def _run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] = {}) -> str:
