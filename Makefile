@@ -101,6 +101,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/pre-commit validate-config
 
 # Looked at each time, which takes a tenth of a second: an environment can be moved, or its Python be upgraded.
