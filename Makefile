@@ -109,6 +109,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml .github/workflows/release.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/pre-commit validate-config
 
 # What a release publishes (docs/internals/decisions/0024-artifacts.md): build/dist for PyPI, build/npm for npm.

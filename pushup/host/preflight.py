@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pushup.backends.function_authorizer import load
 from pushup.broadcast.journal_file import ROOM_BYTES
-from pushup.net.listener import parse_address
+from pushup.net.listener import is_public, parse_address
 from pushup.secret_files import is_open_to_all
 from pushup.settings.settings import Settings
 
@@ -57,6 +57,9 @@ def warnings(settings: Settings) -> Iterator[str]:
     ):
         if file and is_open_to_all(Path(file)):
             yield f"{setting}: every user of this machine can read or change {file}; run chmod o= {file}"
+    public = [address for address in settings.server.listen if is_public(address)]
+    if public and not settings.server.publish_keys:
+        yield f"listen: anyone who can reach {public[0]} can publish; set publish_keys"
 
 
 def _journal_trouble(path: Path) -> str | None:

@@ -6,6 +6,7 @@ With containers: test_containers.py.
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import shlex
@@ -83,10 +84,10 @@ def test_the_front_has_every_address() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"PUBLISH_KEY": "k" * 20, "TICKET_KEY": "t" * 20}])
 def test_pushup_accepts_the_commands(given: Mapping[str, str], tmp_path: Path) -> None:
-    """`pushup check-config` accepts flags, settings file and environment, and fails without the keys."""
+    """`pushup check-config` accepts flags, settings file and environment, and nobody can publish without a key."""
     for name in NODES:
         service = SERVICES[name]
-        command = [str(HERE / "pushup.toml") if part == "/etc/pushup.toml" else part for part in service["command"]]
+        command = [str(HERE / "image.toml") if part == "/etc/pushup.toml" else part for part in service["command"]]
         assert command[0] == "serve"
         environment = {key: _resolved(value, given) for key, value in service["environment"].items()}
         state = environment.pop("PUSHUP_STATE_DIRECTORY")
@@ -95,8 +96,7 @@ def test_pushup_accepts_the_commands(given: Mapping[str, str], tmp_path: Path) -
         done = CliRunner().invoke(pushup, ["check-config", *command[1:]], env=environment)
         assert done.exit_code == 0, done.output
         assert 'broadcast = "redis://redis:6379/0"' in done.output
-        without = CliRunner().invoke(pushup, ["check-config", *command[1:]])
-        assert without.exit_code != 0
+        assert "can publish" not in done.output
 
 
 def test_the_settings_file_shows_the_defaults(tmp_path: Path) -> None:
@@ -167,11 +167,12 @@ def test_a_node_has_time_to_drain() -> None:
 
 
 def test_all_versions_are_pinned() -> None:
-    """Each third-party image is pinned to its minor version, each Python package to its version, with hashes."""
+    """Each third-party image is pinned to its minor version, the base also to its digest, and each Python package."""
     text = (HERE / "Dockerfile").read_text()
     images = official_images(text, SERVICES.values())
     assert len(images) == 3
-    assert all(re.fullmatch(r"\w+:\d+\.\d+(-[\w-]+)?", image) for image in images), images
+    pattern = r"python:\d+\.\d+-[\w-]+@sha256:[0-9a-f]{64}|\w+:\d+\.\d+"
+    assert all(re.fullmatch(pattern, image) for image in images), images
     pinned = {_normal(name): version for name, version in re.findall(r"(?m)^(\S+)==(\S+)", _constraints())}
     project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"]
@@ -186,6 +187,22 @@ def test_all_versions_are_pinned() -> None:
         assert requirement.specifier.contains(pinned[_normal(requirement.name)]), requirement
     assert "--require-hashes --no-deps --only-binary :all: -r deploy/constraints.txt" in text
     assert "PIP_NO_INDEX=1" in text
+
+
+def test_no_command_of_an_image_needs_a_shell() -> None:
+    """Each is in the exec form, and starts Python or a program of the image's environment."""
+    text = (HERE / "Dockerfile").read_text()
+    commands = [json.loads(found) for found in re.findall(r"(?m)^(?:ENTRYPOINT| *CMD) (.*)", text)]
+    assert {command[0] for command in commands} == {"pushup", "serve", "python", "gunicorn"}
+
+
+def test_the_readme_begins_with_the_image() -> None:
+    """Its first block builds and runs it, and the text names the published one (test_containers.py runs the block)."""
+    _, block, text, *_ = (HERE.parent / "README.md").read_text().split("\n\n")
+    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
+    run = block.partition(" $(")[0].strip()
+    assert run.startswith("docker run ")
+    assert f"`{run} {project['tool']['pushup']['image']}`" in text
 
 
 def test_dockerignore_admits_only_what_is_copied() -> None:
@@ -277,7 +294,7 @@ def _here(text: str, name: str, at: Mapping[str, str], folder: Path) -> str:
     text = text.replace("haproxy:8100", at["FRONT_INSIDE"])
     text = re.sub(r"\b(node\d|redis|example):\d+", lambda found: at[found[1]], text)
     for there, here in {
-        "/usr/local/etc/haproxy": str(HERE), "/etc/pushup.toml": str(HERE / "pushup.toml"),
+        "/usr/local/etc/haproxy": str(HERE), "/etc/pushup.toml": str(HERE / "image.toml"),
         "/certificate.sh": str(HERE / "certificate.sh"), "/certificate/": f"{folder}/",
         "/run/haproxy/": f"{folder}/", "/var/lib/example": str(folder), "/var/lib/pushup": str(folder / name),
     }.items():  # fmt: skip
@@ -298,11 +315,13 @@ def _run_to_end(name: str, at: Mapping[str, str], folder: Path) -> None:
 def _run_health_check(address: str, target: str) -> None:
     """The HEALTHCHECK of an image."""
     text = (HERE / "Dockerfile").read_text().partition(f"AS {target}\n")[2].partition("\nFROM ")[0]
-    found = re.search(r'HEALTHCHECK [^\n]*\\\n +CMD \["python", "-c", "(.*)"\]', text)
+    found = re.search(r"HEALTHCHECK [^\n]*\\\n +CMD (\[.*\])", text)
     assert found is not None
-    script, replaced = re.subn(r"127\.0\.0\.1:\d+", address, found[1])
+    python, flags, script = json.loads(found[1])
+    assert python == "python"
+    script, replaced = re.subn(r"\b(8080|5000)\b", address.rpartition(":")[2], script)
     assert replaced == 1
-    subprocess.run([sys.executable, "-c", script], check=True)
+    subprocess.run([sys.executable, flags, script], check=True)
 
 
 def _health_check_of_haproxy() -> list[str]:

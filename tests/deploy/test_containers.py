@@ -6,10 +6,13 @@ image registry. Afterwards, only the folder that install.sh keeps is left.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -20,10 +23,22 @@ import yaml
 from packaging.utils import canonicalize_name
 
 from deploy.front import HERE
-from tests.deploy.containers.cluster import NODES, ComposeCluster, Reader, reading, wait_until
+from pushup import __version__
+from pushup.host.process_limits import usable_cores
+from tests.deploy.containers.cluster import (
+    NODES,
+    WAIT_SECONDS,
+    ComposeCluster,
+    Connection,
+    Reader,
+    health,
+    reading,
+    wait_until,
+)
 from tests.deploy.containers.docker import Docker, DockerError
-from tests.deploy.containers.stand_ins import make_stand_ins, official_images, proxies
-from tests.server.caller import data_of, poll_path
+from tests.deploy.containers.stand_ins import make_stand_ins, official_images, proxies, without_digests
+from tests.server.caller import Caller, data_of, poll_path
+from tests.server.document_samples import sample
 
 pytestmark = pytest.mark.containers
 
@@ -33,6 +48,28 @@ INSTALL_SECONDS = 1500
 
 KEY = "of-the-tests-only"
 USERS = {"haproxy": "99", "redis": "999", "example": "1000"} | dict.fromkeys(NODES, "1000")
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+BASE_BYTES = 47_790_358
+"""The compressed size of the official base image for amd64, by docker-library/repo-info."""
+
+FIRST_LINE = sample("README.md", "docker run")
+
+COMPRESSED = """
+import gzip, tarfile
+class Counter:
+    count = 0
+    def write(self, data):
+        self.count += len(data)
+        return len(data)
+counter = Counter()
+with gzip.GzipFile(fileobj=counter, mode="wb", compresslevel=6) as packed:
+    with tarfile.open(fileobj=packed, mode="w|") as tar:
+        tar.add("/opt/pushup")
+print(counter.count)
+"""
+"""Prints the size of what the image adds to its base, compressed as a registry has it."""
 
 
 class Built(NamedTuple):
@@ -52,14 +89,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
         file = source / "deploy" / "compose.yaml"
         services = yaml.safe_load(file.read_text())["services"]
         docker.start("host")  # so that pip can reach the package index
-        names = official_images((source / "deploy" / "Dockerfile").read_text(), services.values())
+        dockerfile = source / "deploy" / "Dockerfile"
+        dockerfile.write_text(without_digests(dockerfile.read_text()))
+        names = official_images(dockerfile.read_text(), services.values())
         make_stand_ins(docker, tools / "base.tar", names)
         arguments = [part for name, value in proxies().items() for part in ("--build-arg", f"{name}={value}")]
         classic = docker.run(
-            "build", "--network", "host", *arguments, "--file", source / "deploy" / "Dockerfile", "--target", "node",
+            "build", "--network", "host", *arguments, "--file", dockerfile,
             "--tag", "built-by-the-classic-builder", source,
         )  # fmt: skip
-        build = {"network": "host", "args": proxies()}
+        build = {"network": "host", "args": {"VERSION": __version__, "COMMIT": COMMIT, **proxies()}}
         override = {"services": {name: {"build": build} for name, service in services.items() if "build" in service}}
         (source / "network.yaml").write_text(yaml.safe_dump(override))
         docker.compose([file, source / "network.yaml"], "build", environment={"DOCKER_BUILDKIT": "1"})
@@ -94,23 +133,90 @@ def test_the_build_context_is_small(built: Built) -> None:
     """Even without BuildKit, neither the repository's history nor its large virtual environment is sent."""
     sent = re.search(r"Sending build context to Docker daemon +([\d.]+)(\w+)", built.classic)
     assert sent is not None
-    assert float(sent[1]) * {"kB": 1e3, "MB": 1e6}[sent[2]] < 5e6
+    assert float(sent[1]) * {"kB": 1e3, "MB": 1e6}[sent[2]] < 1.5e6
 
 
 @pytest.mark.parametrize("image", ["pushup", "pushup-example", "built-by-the-classic-builder"])
 def test_an_image_has_the_pinned_packages(built: Built, image: str) -> None:
     """pip installed exactly the versions in constraints.txt."""
     pinned = re.findall(r"(?m)^(\S+)==(\S+)", (HERE / "constraints.txt").read_text())
-    command = ["run", "--rm", "--network", "none", "--entrypoint", "pip", image, "freeze", "--exclude", "pushup"]
-    installed = re.findall(r"(?m)^(\S+)==(\S+)", built.docker.run(*command))
-    assert {(canonicalize_name(name), version) for name, version in installed} <= set(pinned)
+    script = "from importlib.metadata import distributions\nfor d in distributions(): print(d.name, d.version)"
+    printed = _run_image(built.docker, image, "-c", script, entry="python")
+    installed = {(canonicalize_name(name), version) for name, version in map(str.split, printed.splitlines())}
+    assert len(installed) > 10
+    assert installed - set(pinned) == {("pushup", __version__)}
 
 
-def test_an_image_without_the_tls_extra_says_so(built: Built) -> None:
-    """Without them, PushUp says what it needs to use TLS with Redis."""
-    command = ["run", "--rm", "--network", "none", "pushup", "check-config", "--broadcast", "rediss://redis"]
-    with pytest.raises(DockerError, match=re.escape("'.[tls]'")):
-        built.docker.run(*command)
+def test_an_image_is_small(built: Built) -> None:
+    """Less than 80 MB are downloaded: the official base image, which the stand-in is not, and PushUp."""
+    added = int(_run_image(built.docker, "pushup", "-c", COMPRESSED, entry="python"))
+    assert BASE_BYTES + added < 80e6
+
+
+def test_an_image_says_what_it_is(built: Built) -> None:
+    """Its labels, and `--version`."""
+    [image] = json.loads(built.docker.run("inspect", "pushup"))
+    labels = {name.rpartition(".")[2]: text for name, text in image["Config"]["Labels"].items()}
+    urls = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["urls"]
+    assert (labels["version"], labels["revision"], labels["licenses"]) == (__version__, COMMIT, "MIT")
+    assert (labels["source"], labels["documentation"]) == (urls["Homepage"], urls["Documentation"])
+    assert f"version {__version__}, commit {COMMIT}, compiled" in _run_image(built.docker, "pushup", "--version")
+
+
+def test_the_settings_of_an_image_can_be_checked(built: Built) -> None:
+    """By default it serves on all processors, and warns that anyone may publish. TLS to Redis needs nothing else."""
+    shown = _run_image(built.docker, "pushup", "check-config", "--broadcast", "rediss://redis")
+    assert 'workers = "auto"\n' in shown
+    assert 'state_directory = "/var/lib/pushup"\n' in shown
+    assert "anyone who can reach 0.0.0.0:8080 can publish" in shown
+
+
+def test_the_first_line_of_the_readme_serves(built: Built) -> None:
+    """As it stands there: it builds the image, serves on all cores at the published port, and drains on Ctrl-C."""
+    terminal = built.docker.shell(FIRST_LINE, built.source)
+    try:
+        wait_until(lambda: _running(built.docker) == ["healthy"], lambda: "a healthy container")
+        with Caller(Connection(built.docker, ("127.0.0.1", 8080))) as client:
+            client.begin_poll("news", cursor=client.cursor(), timeout=50)
+            with Caller(Connection(built.docker, ("127.0.0.1", 8080))) as publisher:
+                publisher.publish(["news"], "hello")
+                assert data_of(client.answer()) == ["hello"]
+                assert len(publisher.call("GET", "/v1/nodes").value["nodes"]) == usable_cores()
+            client.begin_poll("news", cursor=client.cursor(), timeout=50)
+            terminal.send_signal(signal.SIGINT)
+            assert client.answer()["messages"] == []
+        said, _ = terminal.communicate(timeout=WAIT_SECONDS)
+        assert terminal.returncode == 0, said
+        assert "PushUp listens on http://0.0.0.0:8080" in said
+    finally:
+        terminal.kill()
+        terminal.communicate()
+    assert built.docker.run("ps", "--all", "--quiet").split() == []
+
+
+def test_an_image_needs_no_shell_and_writes_to_its_volume_only(built: Built) -> None:
+    """Unprivileged, on a read-only file system, and without a shell, it serves, drains and keeps its journal."""
+    docker = built.docker
+    no_shell = [part for shell in ("dash", "bash") for part in ("--volume", f"/dev/null:/usr/bin/{shell}:ro")]
+    docker.run(
+        "run", "--detach", "--name", "contained", "--read-only", "--cap-drop", "ALL", "--network", "none", *no_shell,
+        "--security-opt", "no-new-privileges", "--cpus", "1", "--env", f"PUSHUP_PUBLISH_KEYS={KEY}",
+        "pushup", "serve", "--broadcast", "journal:/var/lib/pushup/journal.db",
+    )  # fmt: skip
+    try:
+        wait_until(lambda: _running(docker) == ["healthy"], lambda: docker.run("logs", "contained"))
+        with pytest.raises(DockerError, match="not found"):
+            docker.run("exec", "contained", "sh", "-c", "true")
+        assert len(docker.run("top", "contained", "-o", "pid").split()[1:]) == 1  # for one core, one process
+        status = docker.run("exec", "contained", "python", "-c", "print(open('/proc/1/status').read())")
+        assert re.search(r"(?m)^Uid:\t1000\t.*\nGid:\t1000\t", status)
+        docker.run("exec", "--env", f"PUSHUP_KEY={KEY}", "contained", "pushup", "publish", "news", "--data", "kept")
+        docker.run("stop", "contained")
+        assert docker.run("inspect", "--format", "{{.State.ExitCode}}", "contained").strip() == "0"
+        docker.run("start", "contained")
+        assert '"data": "kept"' in docker.run("exec", "contained", "pushup", "poll", "--once", "news")
+    finally:
+        docker.run("rm", "--force", "--volumes", "contained")
 
 
 # --- everything together ---
@@ -244,6 +350,17 @@ def test_it_stops_in_time_and_leaves_nothing(cluster: ComposeCluster, built: Bui
     assert built.docker.run("ps", "--all", "--quiet").split() == []
     assert built.docker.run("volume", "ls", "--quiet").split() == []
     assert "pushup" not in built.docker.run("network", "ls")
+
+
+def _run_image(docker: Docker, image: str, *command: str, entry: str = "pushup") -> str:
+    """What a command in a new container of the image prints; `pushup` is what the image runs."""
+    return docker.run("run", "--rm", "--network", "none", "--entrypoint", entry, image, *command)
+
+
+def _running(docker: Docker) -> list[str]:
+    """The health of each running container."""
+    ids = docker.run("ps", "--quiet").split()
+    return [health(each["State"]) for each in json.loads(docker.run("inspect", *ids))] if ids else []
 
 
 def _install() -> Path:

@@ -53,6 +53,16 @@ def test_tables_are_shown_as_a_file_has_them(tmp_path: Path) -> None:
     )
 
 
+def test_a_server_that_anybody_may_use_is_warned_about() -> None:
+    """Where anyone who reaches it may publish, it is allowed, but said; not on loopback, and not with keys."""
+    allowed = {"PUSHUP_ALLOW_PUBLIC_WITHOUT_KEYS": "true"}
+    public = run("check-config", "--listen", "127.0.0.1:1", "--listen", "0.0.0.0:2", **allowed)
+    warning = "Warning: listen: anyone who can reach 0.0.0.0:2 can publish; set publish_keys\n"
+    assert (public.returncode, public.stderr) == (0, warning)
+    assert run("check-config", **allowed).stderr == ""
+    assert run("check-config", "--listen", "0.0.0.0:2", **allowed, PUSHUP_PUBLISH_KEYS=KEY).stderr == ""
+
+
 @pytest.mark.parametrize(
     ("place", "name", "value", "said"),
     [

@@ -64,7 +64,7 @@ class ComposeCluster:
 
     def ill(self) -> dict[str, str]:
         """The services that are not running or not healthy; `certificate` must have exited with 0."""
-        found = {name: _health(state["State"]) for name, state in self.states().items()}
+        found = {name: health(state["State"]) for name, state in self.states().items()}
         return {name: how for name, how in found.items() if how != ("exited 0" if name == "certificate" else "healthy")}
 
     def wait_until_well(self) -> None:
@@ -90,7 +90,7 @@ class ComposeCluster:
         if self._trusted is None:
             pem = self.execute("haproxy", "cat", "/certificate/localhost.pem")
             self._trusted = ssl.create_default_context(cadata=pem[pem.index("-----BEGIN CERTIFICATE") :])
-        with Caller(_Connection(self._docker, ("127.0.0.1", 8443), self._trusted)) as caller:
+        with Caller(Connection(self._docker, ("127.0.0.1", 8443), self._trusted)) as caller:
             yield caller
 
     @contextlib.contextmanager
@@ -101,12 +101,12 @@ class ComposeCluster:
 
     def connection(self, name: str, port: int) -> http.client.HTTPConnection:
         """A connection like that of another container."""
-        return _Connection(self._docker, (self._address(name), port))
+        return Connection(self._docker, (self._address(name), port))
 
     @contextlib.contextmanager
     def published(self, port: int) -> Iterator[Caller]:
         """Act as a program on this machine: over plain HTTP, at a port published on loopback."""
-        with Caller(_Connection(self._docker, ("127.0.0.1", port))) as caller:
+        with Caller(Connection(self._docker, ("127.0.0.1", port))) as caller:
             yield caller
 
     def publish(self, channel: str, data: object, *, to: str) -> Reply:
@@ -231,7 +231,7 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
         time.sleep(0.2)
 
 
-class _Connection(http.client.HTTPConnection):
+class Connection(http.client.HTTPConnection):
     """A connection into the daemon's network, with TLS if a certificate is given."""
 
     def __init__(self, docker: Docker, address: tuple[str, int], trusted: ssl.SSLContext | None = None) -> None:
@@ -246,7 +246,7 @@ class _Connection(http.client.HTTPConnection):
             self.sock = self._trusted.wrap_socket(self.sock, server_hostname="localhost")
 
 
-def _health(state: dict[str, Any]) -> str:
+def health(state: dict[str, Any]) -> str:
     if state["Status"] != "running":
         return f"{state['Status']} {state['ExitCode']}"
     health: str = state["Health"]["Status"] if "Health" in state else "without a health check"

@@ -101,6 +101,13 @@ class Docker:
         given = [part for file in files for part in ("--file", file)]
         return self._run(self._compose, *given, "--progress", "plain", *command, environment=environment)
 
+    def shell(self, line: str, folder: Path) -> subprocess.Popen[str]:
+        """Start a shell's line in this folder, as a user would type it; `docker` in it is this daemon's."""
+        return subprocess.Popen(
+            ["sh", "-ec", f"exec {line}"], cwd=folder, env=self._environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
     def connect(self, address: tuple[str, int], timeout: float) -> socket.socket:
         """Open a connection to an address in the daemon's network."""
         assert self._process is not None

@@ -7,12 +7,12 @@ if [ "$2" = own ]; then
     ip link set lo up
     set --
 else
-    set -- --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false
+    set -- --bridge none --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false
 fi
 rm -rf "$folder/dockerd.pid" "$folder/exec"
 echo '{}' > "$folder/daemon.json"
 dockerd --config-file "$folder/daemon.json" --data-root "$folder/data" --exec-root "$folder/exec" \
-    --pidfile "$folder/dockerd.pid" --host "unix://$folder/docker.sock" --bridge none \
+    --pidfile "$folder/dockerd.pid" --host "unix://$folder/docker.sock" \
     --cgroup-parent "/$(basename "$folder")" --shutdown-timeout 5 "$@" &
 daemon=$!
 trap 'kill "$daemon"' TERM
