@@ -38,7 +38,10 @@ need = @for program in $(1); do command -v $$program > /dev/null || missing="$$m
 # Where this is set (container images do), each of the thousand processes that tests start would compile PushUp anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run check check-inside check-browser compiled test-compiled check-types coverage test test-all cluster lint clean FORCE
+# Where `make chart` puts the package of the Helm chart.
+CHARTS := build/chart
+
+.PHONY: run chart chart-package check check-inside check-browser compiled test-compiled check-types coverage test test-all cluster lint clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
@@ -89,6 +92,19 @@ test-all: lint
 	$(BIN)/python .ci/again.py $(PYTEST) -m processes || failed="$$failed, pytest -m processes"; \
 	[ -z "$$failed" ] || { echo "failed, see above: $${failed#, }"; exit 1; }
 
+# The Helm chart: lint, render, compare with Kubernetes' schemas, run what is rendered, and package. The first time, Go
+# builds Helm, for minutes.
+chart: $(VENV)/test.stamp
+	$(call need,go redis-server haproxy openssl,golang redis-server haproxy openssl)
+	$(BIN)/pytest -q tests/test_chart_files.py tests/deploy/test_chart.py
+	@$(MAKE) --no-print-directory chart-package
+
+# With the version of PushUp, which Chart.yaml does not have.
+chart-package:
+	version=$$($(BIN)/python -c 'import pushup; print(pushup.__version__)') && \
+	$$(sh tests/deploy/chart/install.sh)/helm package deploy/chart --destination $(CHARTS) \
+	--version $$version --app-version $$version
+
 cluster: $(VENV)/cluster.stamp
 	$(call need,$(CLUSTER_PROGRAMS),$(CLUSTER_PACKAGES))
 	@exec $(BIN)/python -m deploy.local
@@ -98,7 +114,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml .github/workflows/chart.yml
 	$(BIN)/pre-commit validate-config
 
 # Looked at each time, which takes a tenth of a second: an environment can be moved, or its Python be upgraded.
