@@ -39,8 +39,11 @@ need = @for program in $(1); do command -v $$program > /dev/null || missing="$$m
 # Where this is set (container images do), each of the thousand processes that tests start would compile PushUp anew.
 unexport PYTHONDONTWRITEBYTECODE
 
+# Where `make chart` puts the package of the Helm chart.
+CHARTS := build/chart
+
 .PHONY: run check check-inside check-browser check-lowest compiled test-compiled check-types coverage test test-all cluster lint
-.PHONY: wheels npm constraints audit clean FORCE
+.PHONY: wheels npm constraints audit chart chart-package clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
@@ -99,6 +102,19 @@ test-all: lint
 	$(BIN)/python .ci/again.py $(PYTEST) -n $(WITH_SERVERS) -m processes || failed="$$failed, pytest -m processes"; \
 	[ -z "$$failed" ] || { echo "failed, see above: $${failed#, }"; exit 1; }
 
+# The Helm chart: lint, render, compare with Kubernetes' schemas, run what is rendered, and package. The first time, Go
+# builds Helm, for minutes.
+chart: $(VENV)/test.stamp
+	$(call need,go redis-server haproxy openssl,golang redis-server haproxy openssl)
+	$(BIN)/pytest -q tests/test_chart_files.py tests/deploy/test_chart.py
+	@$(MAKE) --no-print-directory chart-package
+
+# With the version of PushUp, which Chart.yaml does not have.
+chart-package:
+	version=$$($(BIN)/python -c 'import pushup; print(pushup.__version__)') && \
+	$$(sh tests/deploy/chart/install.sh)/helm package deploy/chart --destination $(CHARTS) \
+	--version $$version --app-version $$version
+
 cluster: $(VENV)/cluster.stamp
 	$(call need,$(CLUSTER_PROGRAMS),$(CLUSTER_PACKAGES))
 	@exec $(BIN)/python -m deploy.local
@@ -108,7 +124,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml .github/workflows/release.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/ci.yml .github/workflows/release.yml .github/workflows/chart.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/pre-commit validate-config
 
