@@ -37,7 +37,7 @@ def test_nothing_is_published_before_everything_is_tested_and_built() -> None:
     assert set(jobs["attest"]["needs"]) == builds
     assert "tests" in jobs["image"]["needs"]
     publish = {name for name, job in jobs.items() if job.get("environment")}
-    assert {"pypi", "publish-npm", "publish-image", "publish-chart", "publish-site", "github"} == publish
+    assert {"pypi", "publish-npm", "publish-image", "publish-chart", "github"} == publish
     for name in publish - {"github"}:
         assert {"attest", "image"} <= set(jobs[name]["needs"]), name
     assert publish - {"github"} <= set(jobs["github"]["needs"])

@@ -1,0 +1,119 @@
+"""The release command, in a clone of this repository: what it finds, and what it says of each thing that is missing.
+
+Its longer checks (artifacts, image, chart) are commands that have tests of their own.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from deploy.release.checks import CHECKS, NotReady, Release, changelog, tree, version
+
+ROOT = Path(__file__).parents[2]
+
+FILES = ("pushup/__init__.py", "docs/changelog.md")
+"""All that these checks read."""
+
+
+@pytest.fixture
+def git(tmp_path: Path) -> Callable[..., str]:
+    """A repository on main with the files of a release that can be made: 0.2.0, today; run git in it."""
+
+    def run(*arguments: str) -> str:
+        who = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
+        return subprocess.run(
+            ["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    for name in FILES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    change(tmp_path, FILES[0], '__version__ = "0.1.0"', '__version__ = "0.2.0"')
+    change(tmp_path, FILES[1], "## [Unreleased]", f"## [0.2.0] - {datetime.now(UTC):%Y-%m-%d}")
+    run("init", "--quiet", "--initial-branch", "main")
+    commit(run)
+    run("tag", "v0.1.0")
+    return run
+
+
+def change(root: Path, name: str, old: str, new: str) -> None:
+    path = root / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def commit(git: Callable[..., str]) -> None:
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "Change something")
+
+
+def test_a_release_that_can_be_made(git: Callable[..., str], tmp_path: Path) -> None:
+    release = Release(tmp_path)
+    assert tree(release) == "clean, " + git("rev-parse", "--short=12", "HEAD").strip()
+    assert version(release) == "0.2.0"
+    assert changelog(release).startswith("## [0.2.0] - 20")
+
+
+def test_what_is_not_committed(git: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "new").touch()
+    with pytest.raises(NotReady, match=r"commit or remove:\n\?\? new$"):
+        tree(Release(tmp_path))
+
+
+def test_another_branch(git: Callable[..., str], tmp_path: Path) -> None:
+    git("checkout", "--quiet", "-b", "mine")
+    with pytest.raises(NotReady, match="branch mine; releases are made from main"):
+        tree(Release(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("new", "why"),
+    [("0.1.0", "not later than 0.1.0"), ("0.0.9", "not later than 0.1.0"), ("0.2.0rc1", "not a final version")],
+)
+def test_a_version_that_is_not_next(git: Callable[..., str], tmp_path: Path, new: str, why: str) -> None:
+    change(tmp_path, FILES[0], '"0.2.0"', f'"{new}"')
+    with pytest.raises(NotReady, match=why):
+        version(Release(tmp_path))
+
+
+def test_versions_are_compared_as_numbers(git: Callable[..., str], tmp_path: Path) -> None:
+    git("tag", "v0.10.0")
+    with pytest.raises(NotReady, match=r"0\.2\.0 is not later than 0\.10\.0"):
+        version(Release(tmp_path))
+
+
+def test_a_changelog_of_another_day(git: Callable[..., str], tmp_path: Path) -> None:
+    change(tmp_path, FILES[1], "## [0.2.0] - 2", "## [0.2.0] - 1")
+    with pytest.raises(NotReady, match=r"has no `## \[0\.2\.0\] - 2.*rename `## \[Unreleased\]`"):
+        changelog(Release(tmp_path))
+
+
+def test_changes_that_belong_to_no_version(git: Callable[..., str], tmp_path: Path) -> None:
+    change(tmp_path, FILES[1], "## [0.2.0]", "## [Unreleased]\n\n- More.\n\n## [0.2.0]")
+    with pytest.raises(NotReady, match="put them under the new version"):
+        changelog(Release(tmp_path))
+
+
+def test_a_command_that_fails(tmp_path: Path, git: Callable[..., str]) -> None:
+    """The check says what was run, and how it ended."""
+    (tmp_path / "Makefile").write_text("chart:\n\t@echo values.yaml has no image; exit 3\n")
+    with pytest.raises(NotReady, match=r"`make chart` failed with 2:\nvalues\.yaml has no image"):
+        CHECKS["chart"](Release(tmp_path))
+
+
+def test_the_command_on_this_checkout() -> None:
+    """A dry run: whatever state this checkout is in, each check says so, and the exit status agrees."""
+    command = [sys.executable, "-m", "deploy.release", "--only", "tree", "version", "changelog"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert re.findall(r"(?m)^(tree|version|changelog) ", done.stdout) == ["tree", "version", "changelog"]
+    assert done.returncode == (1 if "NOT READY" in done.stdout else 0)
