@@ -284,7 +284,7 @@ _BUGS = (
                 "for i = 7, changed_end - 2, 2 do",
             ),
         ),
-        test="tests/broadcast/redis/test_log.py::test_the_names_of_the_keys",
+        test="tests/broadcast/redis/test_log.py::test_a_save_adds_what_has_changed_only",
         why=WHY,
     ),
     Bug(
