@@ -74,7 +74,7 @@ def version(release: Release) -> str:
 
 
 def changelog(release: Release) -> str:
-    """What has changed stands under this version and today's date (UTC)."""
+    """What has changed stands under this version and today's date (UTC), with what users must do."""
     text = (release.root / "docs" / "changelog.md").read_text()
     heading = f"## [{release.version}] - {datetime.now(UTC):%Y-%m-%d}"
     if f"\n{heading}\n" not in text:
@@ -82,6 +82,10 @@ def changelog(release: Release) -> str:
     unreleased = re.search(r"^## \[Unreleased\]\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     if unreleased is not None and unreleased[1].strip():
         raise NotReady("docs/changelog.md has changes under `## [Unreleased]`; put them under the new version")
+    if "\n### Upgrading\n" not in text.partition(heading)[2].partition("\n## ")[0]:
+        raise NotReady(
+            f"{release.version} has no `### Upgrading` in docs/changelog.md: say what users must do, or nothing"
+        )
     return heading
 
 

@@ -103,6 +103,12 @@ def test_changes_that_belong_to_no_version(git: Callable[..., str], tmp_path: Pa
         changelog(Release(tmp_path))
 
 
+def test_no_word_on_upgrading(git: Callable[..., str], tmp_path: Path) -> None:
+    change(tmp_path, FILES[1], "### Upgrading", "### More")
+    with pytest.raises(NotReady, match=r"0\.2\.0 has no `### Upgrading`"):
+        changelog(Release(tmp_path))
+
+
 def test_a_command_that_fails(tmp_path: Path, git: Callable[..., str]) -> None:
     """The check says what was run, and how it ended."""
     (tmp_path / "Makefile").write_text("chart:\n\t@echo values.yaml has no image; exit 3\n")

@@ -178,7 +178,7 @@ _BUGS = (
         "a report does not look whether the log is followed in another run of Redis",
         "decision 15",
         (Edit(f"{AT}/heartbeat.py", "        if not commands.is_run(tail.run):\n", "        if False:\n"),),
-        test="tests/broadcast/redis/test_redis_broadcast.py::test_a_loss_starts_one_new_epoch_for_all_nodes",
+        test="tests/broadcast/redis/test_damage.py::test_a_damaged_field",
         why="rare; not measured",
     ),
     Bug(
