@@ -27,6 +27,8 @@ _BUGS = (
         "an entry is appended whatever epoch the log is in by now",
         "fencing tokens that nobody checks",
         (Edit(f"{AT}/append.lua", "if state[1] ~= ARGV[1] or not", "if not"),),
+        test="tests/broadcast/redis/test_log.py::test_a_refused_publication_has_no_sequence",
+        why="rare; found from none of 3 starting points within 200 seeds",
     ),
     Bug(
         "switch-after-any-entry",
@@ -244,6 +246,8 @@ _BUGS = (
             ),
         ),
         needs=RESTARTS,
+        test="tests/broadcast/redis/test_recovery.py::test_the_situation_decides",
+        why="rare; found from 1 of 3 starting points within 200 seeds",
     ),
     Bug(
         "vouchers-of-the-listed-only",
@@ -408,6 +412,8 @@ _BUGS = (
             ),
         ),
         needs=("poison",),
+        test="tests/broadcast/redis/test_agreement.py::test_an_entry_that_no_node_can_read_ends_the_epoch",
+        why="rare; found from none of 3 starting points within 200 seeds",
     ),
     Bug(
         "never-tries-again",
