@@ -43,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CHARTS := build/chart
 
 .PHONY: run check check-inside check-browser check-lowest compiled test-compiled check-types coverage test test-all cluster lint
-.PHONY: wheels npm constraints audit chart chart-package clean FORCE
+.PHONY: wheels npm constraints audit chart chart-package site clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
@@ -143,6 +143,11 @@ constraints: $(VENV)/test.stamp
 
 audit: $(VENV)/test.stamp
 	$(BIN)/uv tool run pip-audit@2.10.1 --strict --require-hashes --disable-pip --requirement deploy/constraints.txt
+
+# The documentation as a site, in build/site (docs/internals/decisions/0028-a-site.md). A release gives its VERSION, and INTO,
+# the folder of all versions.
+site: $(VENV)/test.stamp
+	$(BIN)/python -m deploy.site --version $(or $(VERSION),main) $(if $(INTO),--into $(INTO))
 
 # Looked at each time, which takes a tenth of a second: an environment can be moved, or its Python be upgraded.
 $(VENV)/%.stamp: FORCE
