@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
+from pushup.broadcast.formats import FORMAT
 from pushup.broadcast.redis.redis_errors import ErrorCode
 from pushup.core.channel import DropReason, GapReason
 from pushup.core.errors import Refusal
@@ -49,6 +50,11 @@ def test_every_metric_is_documented() -> None:
     assert len(families) > 5
     for family in families:
         assert f"`{family.name}" in text, family.name
+
+
+def test_the_format_of_what_is_stored_is_documented() -> None:
+    """docs/operate/upgrades.md names the one that this tree uses."""
+    assert f"has a format, now {FORMAT}. " in (DOCS / "operate" / "upgrades.md").read_text()
 
 
 GAPS = {*get_args(GapReason)}
