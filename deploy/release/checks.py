@@ -147,5 +147,6 @@ CHECKS: dict[str, Callable[[Release], str]] = {
     "readme": readme,
     "image": image,
     "chart": _made("chart"),
+    "deb": _made("deb"),
 }
 """By name, in their order: the quick ones first."""
