@@ -43,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CHARTS := build/chart
 
 .PHONY: run check check-inside check-browser check-lowest compiled test-compiled check-types coverage test test-all cluster lint
-.PHONY: wheels npm constraints audit chart chart-package site clean FORCE
+.PHONY: wheels npm deb constraints audit chart chart-package site clean FORCE
 
 run: $(VENV)/run.stamp
 	$(BIN)/pushup serve
@@ -128,7 +128,8 @@ lint: $(VENV)/test.stamp
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/pre-commit validate-config
 
-# What a release publishes (docs/internals/decisions/0024-artifacts.md): build/dist for PyPI, build/npm for npm.
+# What a release publishes (docs/internals/decisions/0024-artifacts.md): build/dist for PyPI, build/npm for npm,
+# build/deb for this machine's Debian (0026-debian.md).
 wheels: $(VENV)/test.stamp
 	$(call need,git gcc,git gcc libc6-dev)
 	deploy/release/wheels.sh $(BIN) build/dist
@@ -136,6 +137,10 @@ wheels: $(VENV)/test.stamp
 npm: $(VENV)/run.stamp
 	$(call need,node npm,nodejs npm)
 	deploy/release/npm.sh $(BIN) build/npm
+
+deb:
+	$(call need,git dpkg-buildpackage,git dpkg-dev)
+	SUDO=$(SUDO) deploy/release/deb.sh build/deb
 
 # deploy/constraints.txt with the newest versions; and whether any version in it has a known vulnerability.
 constraints: $(VENV)/test.stamp

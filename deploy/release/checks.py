@@ -147,5 +147,7 @@ CHECKS: dict[str, Callable[[Release], str]] = {
     "readme": readme,
     "image": image,
     "chart": _made("chart"),
+    "deb": _made("deb"),
+    "site": _made("site"),
 }
 """By name, in their order: the quick ones first."""

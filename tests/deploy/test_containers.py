@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
 import tempfile
 import tomllib
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ from tests.deploy.containers.cluster import (
     reading,
     wait_until,
 )
-from tests.deploy.containers.docker import Docker, DockerError
+from tests.deploy.containers.docker import Docker, DockerError, install
 from tests.deploy.containers.stand_ins import make_stand_ins, official_images, proxies, without_digests
 from tests.server.caller import Caller, data_of, poll_path
 from tests.server.document_samples import sample
@@ -43,8 +42,6 @@ from tests.server.document_samples import sample
 pytestmark = pytest.mark.containers
 
 REPOSITORY = HERE.parent
-INSTALL_SECONDS = 1500
-"""How long install.sh may take on a fresh machine; most of the time goes into compiling compose."""
 
 KEY = "of-the-tests-only"
 USERS = {"haproxy": "99", "redis": "999", "example": "1000"} | dict.fromkeys(NODES, "1000")
@@ -82,7 +79,7 @@ class Built(NamedTuple):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
-    tools = _install()
+    tools = install()
     with Docker(Path(tempfile.mkdtemp(prefix="pushup-docker-")), compose=tools / "docker-compose") as docker:
         source = tmp_path_factory.mktemp("source")
         _copy_repository(source)
@@ -264,10 +261,10 @@ def test_a_killed_node_comes_back_and_nobody_notices(cluster: ComposeCluster) ->
     """Compose restarts it, it recovers everything from Redis, and readers get each message once and in order."""
     with cluster.outside() as browser:
         begin = browser.cursor()
-    with reading(cluster, "killed", begin) as readers:
+    with reading(cluster.outside, "killed", begin) as readers:
         numbers = cluster.publish_while("killed", lambda: cluster.kill("node2"))
         _check(readers, numbers)
-    alone = Reader(cluster, "killed", begin, at="node2")
+    alone = Reader(cluster.at("node2", 8080), "killed", begin)
     alone.start()
     alone.read_until(numbers[-1])
     assert (alone.seen, alone.gaps) == (numbers, [])
@@ -280,7 +277,7 @@ def test_a_killed_redis_comes_back_with_what_was_acknowledged(cluster: ComposeCl
     """
     with cluster.outside() as browser:
         begin = browser.cursor()
-    with reading(cluster, "redis", begin) as readers:
+    with reading(cluster.outside, "redis", begin) as readers:
         numbers = cluster.publish_while("redis", lambda: cluster.kill("redis"))
         _check(readers, numbers, refused="this node has not yet loaded the epoch of this cursor")
 
@@ -369,15 +366,6 @@ def _running(docker: Docker) -> list[str]:
     """The health of each running container."""
     ids = docker.run("ps", "--quiet").split()
     return [health(each["State"]) for each in json.loads(docker.run("inspect", *ids))] if ids else []
-
-
-def _install() -> Path:
-    done = subprocess.run(
-        ["sh", HERE.parent / "tests" / "deploy" / "containers" / "install.sh"],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
 
 
 def _copy_repository(source: Path) -> None:

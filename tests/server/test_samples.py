@@ -48,6 +48,7 @@ NOT_RUN = {
     "docs/guide/streams.md: $ curl -N": "it has no end; test_streaming.py and test_cli.py read such streams",
     "docs/operate/redis.md: pushup new-cluster": "tests/server/test_redis.py and test_cli.py run it",
     "README.md: docker run": "tests/deploy/test_containers.py runs it",
+    "docs/operate/run.md: make deb": "tests/deploy/test_debian.py builds and installs the package",
     "docs/operate/run.md: docker build": "tests/deploy/test_containers.py runs the image in such ways",
     "README.md: make run": "it is how one gets here: CI begins with it",
     "README.md: make cluster": "tests/deploy/test_local.py runs what it runs",

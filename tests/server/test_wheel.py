@@ -25,19 +25,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pushup import __version__
-from tests.deploy.containers.docker import Docker
+from tests.deploy.containers.docker import Docker, install
 from tests.server.server_process import clean_environment, running
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 COMPILED: list[str] = PROJECT["tool"]["pushup"]["compiled"]
-CONTAINERS = ROOT / "tests/deploy/containers"
 
 SECONDS = 500.0
 """Limit for a hung build or installation; both download packages."""
-
-INSTALL_SECONDS = 1500
-"""How long install.sh may take on a fresh machine."""
 
 built = pytest.mark.containers
 """Of tests that use what was built. One worker runs them all, because building takes a minute."""
@@ -234,10 +230,7 @@ PATH=/venv/bin:$PATH sh /release/serves.sh {form}
 def test_one_line_installs_in_an_empty_container(index: Path) -> None:
     """Debian with Python and nothing else; no compiler and no network."""
     script = IN_A_CONTAINER.format(form="compiled" if sys.version_info[:2] == (3, 11) else "interpreted")
-    done = subprocess.run(
-        ["sh", CONTAINERS / "install.sh"], stdout=subprocess.PIPE, text=True, check=True, timeout=INSTALL_SECONDS
-    )
-    tools = Path(done.stdout.strip())
+    tools = install()
     with Docker(Path(tempfile.mkdtemp(prefix="pushup-docker-")), compose=tools / "docker-compose") as docker:
         docker.start("own")
         docker.run("import", tools / "base.tar", "base")

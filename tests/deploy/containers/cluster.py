@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -112,39 +113,12 @@ class ComposeCluster:
     def publish(self, channel: str, data: object, *, to: str) -> Reply:
         """Publish at a node, using the publish key."""
         with self.at(to, 8080) as caller:
-            return self._publish(caller, channel, data)
+            return publish(caller, self._key, channel, data)
 
     def publish_while(self, channel: str, happens: Callable[[], None]) -> list[int]:
-        """Publish numbers through HAProxy, some before, many during, and some after `happens`; returns them.
-
-        As a careful publisher does: with an Idempotency-Key, retrying until each is acknowledged.
-        """
-        numbers: list[int] = []
-        with self.at("haproxy", 8100) as caller, ThreadPoolExecutor() as pool:
-
-            def publish(count: int) -> None:
-                for _ in range(count):
-                    numbers.append(len(numbers))
-                    wait_until(
-                        lambda: self._publish(caller, channel, numbers[-1]).status == 201, lambda: "a publication"
-                    )
-
-            publish(10)
-            happening = pool.submit(happens)
-            while not happening.done():
-                publish(1)
-                time.sleep(PAUSE_SECONDS)
-            happening.result()
-            publish(10)
-        return numbers
-
-    def _publish(self, caller: Caller, channel: str, data: object) -> Reply:
-        headers = {"Authorization": f"Bearer {self._key}", "Idempotency-Key": f"{channel}-{data}"}
-        try:
-            return caller.call("POST", "/v1/messages", {"channels": [channel], "data": data}, headers)
-        except (OSError, http.client.HTTPException):
-            caller.close()
-            raise
+        """Publish numbers through HAProxy, some before, many during, and some after `happens`; returns them."""
+        with self.at("haproxy", 8100) as caller:
+            return publish_while(caller, self._key, channel, happens)
 
     def _address(self, name: str) -> str:
         networks = self.states()[name]["NetworkSettings"]["Networks"]
@@ -160,13 +134,13 @@ class Reader(threading.Thread):
     closed: how often its connection was closed without a response
     """
 
-    def __init__(self, cluster: ComposeCluster, channel: str, cursor: str, *, at: str | None = None) -> None:
+    def __init__(self, called: AbstractContextManager[Caller], channel: str, cursor: str) -> None:
         super().__init__()
         self.seen: list[Any] = []
         self.gaps: list[Any] = []
         self.failed: list[str] = []
         self.closed = 0
-        self._called = cluster.outside() if at is None else cluster.at(at, 8080)
+        self._called = called
         self._channel = channel
         self._cursor = cursor
         self._last: object = None
@@ -207,10 +181,43 @@ class Reader(threading.Thread):
         time.sleep(0.1)
 
 
+def publish_while(caller: Caller, key: str, channel: str, happens: Callable[[], object]) -> list[int]:
+    """Publish numbers, some before, many during, and some after `happens`; returns them.
+
+    As a careful publisher does: with an Idempotency-Key, retrying until each is acknowledged.
+    """
+    numbers: list[int] = []
+
+    def publish_next(count: int) -> None:
+        for _ in range(count):
+            numbers.append(len(numbers))
+            wait_until(lambda: publish(caller, key, channel, numbers[-1]).status == 201, lambda: "a publication")
+
+    with ThreadPoolExecutor() as pool:
+        publish_next(10)
+        happening = pool.submit(happens)
+        while not happening.done():
+            publish_next(1)
+            time.sleep(PAUSE_SECONDS)
+        happening.result()
+        publish_next(10)
+    return numbers
+
+
+def publish(caller: Caller, key: str, channel: str, data: object) -> Reply:
+    """Publish with the key; the same data on the same channel is published once. Raises: OSError, HTTPException."""
+    headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": f"{channel}-{data}"}
+    try:
+        return caller.call("POST", "/v1/messages", {"channels": [channel], "data": data}, headers)
+    except (OSError, http.client.HTTPException):
+        caller.close()
+        raise
+
+
 @contextlib.contextmanager
-def reading(cluster: ComposeCluster, channel: str, cursor: str) -> Iterator[list[Reader]]:
+def reading(call: Callable[[], AbstractContextManager[Caller]], channel: str, cursor: str) -> Iterator[list[Reader]]:
     """Six readers of the channel."""
-    readers = [Reader(cluster, channel, cursor) for _ in range(6)]
+    readers = [Reader(call(), channel, cursor) for _ in range(6)]
     try:
         for reader in readers:
             reader.start()

@@ -32,9 +32,22 @@ COMMAND_SECONDS = 400.0
 FILES_LIMIT = 8192
 """Maximum open files of a container: as on a small machine, where nobody may raise the limit."""
 
+INSTALL_SECONDS = 1500
+"""How long install.sh may take on a fresh machine; most of the time goes into compiling compose."""
+
 _CLONE_NEWNET = 0x40000000
 
 Network = Literal["own", "host"]
+
+
+def install() -> Path:
+    """Have install.sh get what is missing; returns its folder."""
+    done = subprocess.run(
+        ["sh", HERE / "install.sh"],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
 
 
 class DockerError(Exception):

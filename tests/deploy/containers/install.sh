@@ -1,6 +1,6 @@
 #!/bin/sh
-# Gets what the tests with containers need, and prints the folder that has it: `docker-compose` and `base.tar`, the root
-# of the stand-in images. What is there already stays as it is; delete the folder to make it again. As root, on Debian.
+# Gets what the tests with containers need, and prints the folder that has it: `docker-compose`; `base.tar`, the root of the
+# stand-in images; `debian.tar`, a Debian with systemd and little else. What is there already stays as it is; delete the folder to make it again. As root, on Debian.
 set -eu
 COMPOSE=v2.40.3
 ROOT_PACKAGES=ca-certificates,netbase,tzdata,openssl,python3,python3-venv,python3-dev,gcc,libc6-dev,haproxy,redis-server
@@ -10,7 +10,7 @@ fail() { echo "The tests with containers cannot run: $1" >&2; exit 1; }
 [ "$(id -u)" = 0 ] || fail "they start a Docker daemon of their own, which takes root. Run them as root."
 
 missing=
-for need in docker:docker.io dockerd:docker.io docker-init:docker.io iptables:iptables mmdebstrap:mmdebstrap \
+for need in docker:docker.io dockerd:docker.io docker-init:docker.io iptables:iptables mmdebstrap:mmdebstrap dpkg-buildpackage:dpkg-dev lintian:lintian \
     unshare:util-linux setpriv:util-linux ip:iproute2; do
     command -v "${need%%:*}" > /dev/null || missing="$missing ${need#*:}"
 done
@@ -49,6 +49,18 @@ if [ ! -f "$base" ]; then
     mv "$work/base.tar" "$base"
 fi
 
+# What the Debian package depends on is there to install, but not installed.
+debian=$folder/debian-bookworm-1.tar
+if [ ! -f "$debian" ]; then
+    echo "Making a small Debian from its packages, once ..." >&2
+    mmdebstrap --variant=minbase --include=systemd-sysv --skip=cleanup/apt --dpkgopt=force-unsafe-io \
+        --customize-hook='chroot "$1" apt-get install -y -qq --install-recommends --download-only adduser ca-certificates python3.11' \
+        bookworm "$work/debian.tar" > "$work/log" 2>&1 ||
+        { tail -20 "$work/log" >&2; fail "mmdebstrap could not make a Debian bookworm with systemd."; }
+    mv "$work/debian.tar" "$debian"
+fi
+
 ln -sf "$compose" "$folder/docker-compose"
 ln -sf "$base" "$folder/base.tar"
+ln -sf "$debian" "$folder/debian.tar"
 echo "$folder"
