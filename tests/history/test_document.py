@@ -10,7 +10,7 @@ from loadtest.history.file import read_history
 from loadtest.history.verdict import check
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "internals" / "histories.md").read_text()
-SAMPLE = DOCUMENT.partition("```jsonl\n")[2].partition("```")[0]
+SAMPLE = DOCUMENT.partition("```json\n")[2].partition("```")[0]
 
 
 def verdict(tmp_path: Path, text: str) -> str:
