@@ -21,7 +21,7 @@ from typing import Any
 from pushup.client import Client, ClientError
 
 BUSY, QUIET = "upgrade-busy", "upgrade-quiet"
-"""A channel with many messages, and one with a single message at the end: its polls are held meanwhile."""
+"""One channel has many messages. The other has none until the end, so its polls are held through the whole upgrade."""
 
 PAUSE_SECONDS = 0.02
 """Between two publications."""

@@ -42,7 +42,7 @@ class Pending:
     """The waiting publishers, by the tag of their entry; each is answered once."""
 
     def __init__(self, clock: IReactorTime, timeout: float, room: WaitingRoom) -> None:
-        """`timeout`: seconds after which a publisher is told that the outcome is not known."""
+        """`timeout`: how long a publisher waits, in seconds, before it is told that the outcome is not known."""
         self._clock = clock
         self._timeout = timeout
         self._room = room
@@ -64,7 +64,7 @@ class Pending:
         return True
 
     def answered(self, tag: bytes) -> None:
-        """Redis has answered the command, or the connection has ended: it is in no buffer any more."""
+        """Redis has answered the command, or the connection has ended. No buffer holds the command now."""
         size = self._unanswered.pop(tag)
         if tag not in self._waiting:
             self._room.leave(size)
