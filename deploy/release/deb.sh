@@ -3,6 +3,7 @@
 # deploy/debian/ has Debian's files. As root, or with sudo, it installs what Build-Depends in deploy/debian/control lists.
 set -eu
 umask 022
+unset MAKEFLAGS MAKEOVERRIDES # `make deb PYTHON=...` would set that of debian/rules, too
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
