@@ -8,7 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 from random import random
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from twisted.application.service import Service
@@ -26,8 +26,15 @@ from pushup.broadcast.progress_mark import ProgressMark, mark_path
 from pushup.core.subscription import Holder
 from pushup.host.host import Host
 from pushup.metrics import Metrics
+from pushup.net.api.channel_rules import ChannelRule, ChannelRules, PollRule
 from pushup.node.node import Node
 from pushup.settings.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from pushup.tokens.tokens import Tokens
+
+KEYS_TIMEOUT_SECONDS = 10.0
+"""How long the issuer of tokens may take to send its keys."""
 
 MARK_TIMEOUT_SECONDS = 30.0
 """How long a write of the mark may take before it counts as failed; nobody waits for it."""
@@ -173,6 +180,45 @@ def _make_authorizer(settings: AuthorizationSettings, reactor: Any, metrics: Met
     tls = settings.authorize_url.startswith("https:")
     requestor = ServiceRequestor("authorize_url", limits, reactor=reactor, counters=counters, tls=tls)
     return UrlAuthorizer(settings.authorize_url, requestor)
+
+
+def make_channel_rules(settings: Settings) -> ChannelRules:
+    """Who may poll and publish on which channels."""
+    default: PollRule = "anyone"
+    if settings.authorization.authorize_url or settings.authorization.authorizer:
+        default = "application"
+    elif settings.tokens.issuers:
+        default = "token"
+    rules = [
+        ChannelRule(table.prefix, table.poll or default, table.publish or "token")
+        for table in settings.channels.channels
+    ]
+    return ChannelRules(default, rules)
+
+
+def make_tokens(settings: Settings, host: Host) -> Tokens | None:
+    """Whose signed tokens are accepted; None if none are. Raises: SettingsError."""
+    if not settings.tokens.issuers:
+        return None
+    # Imported here, because PyJWT with the package cryptography takes some MB.
+    from pushup.tokens.key_urls import KeyUrl
+    from pushup.tokens.tokens import Tokens
+
+    def make_key_url(url: str) -> KeyUrl:
+        from pushup.backends.service_requestor import ServiceRequestor
+
+        limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=KEYS_TIMEOUT_SECONDS)
+        requestor = ServiceRequestor(
+            "token_jwks_url", limits, reactor=host.reactor, counters=host.metrics.backend("token_keys"),
+            tls=url.startswith("https:"),
+        )  # fmt: skip
+        return KeyUrl(url, lambda url: requestor.get(url, {b"accept": b"application/json"}), host.reactor)
+
+    lifetime = settings.queue.token_lifetime_limit_seconds
+    try:
+        return Tokens(settings.tokens, lifetime=lifetime, make_key_url=make_key_url, wall=host.wall)
+    except ValueError as error:
+        raise SettingsError(f"the keys of tokens: {error}") from None
 
 
 def make_tickets(settings: AuthorizationSettings) -> Tickets:

@@ -29,7 +29,7 @@ def read_secret(path: Path) -> str:
 
     Raises: SecretFileError.
     """
-    text = _read(path).strip()
+    text = read_text(path).strip()
     if not text:
         raise SecretFileError(f"{path} is empty")
     if len(text.splitlines()) > 1:
@@ -42,16 +42,28 @@ def read_secrets(path: Path) -> tuple[str, ...]:
 
     Raises: SecretFileError, also when there is no key: a file that is just being written must not open a server to all.
     """
-    found = tuple(filter(None, (_COMMENT.sub("", line).strip() for line in _read(path).splitlines())))
+    found = tuple(filter(None, (_COMMENT.sub("", line).strip() for line in read_text(path).splitlines())))
     if not found:
         raise SecretFileError(f"{path} contains no key")
     return found
 
 
-def named_key(text: str) -> tuple[str, str]:
-    """The name and the key in `NAME KEY`; a key alone has no name. No key contains a space, so this is unambiguous."""
-    name, _, key = text.strip().rpartition(" ")
-    return name.strip(), key
+KEY_RIGHTS = ("publish", "channels", "read", "operate")
+"""The rights that may stand behind a publish key, each perhaps with channels: `publish=chat:*`."""
+
+
+def parts_of_key(line: str) -> tuple[str, str, tuple[str, ...]]:
+    """The name, the key and the rights in `NAME KEY publish=chat:*`; a name and rights may be missing.
+
+    Raises: ValueError: "is not valid; ...".
+    """
+    words = line.split()
+    rights: list[str] = []
+    while len(words) > 1 and words[-1].partition("=")[0] in KEY_RIGHTS:
+        rights.insert(0, words.pop())
+    if not words or len(words) > 2:
+        raise ValueError("is not valid; write each key on its own, as NAME KEY or KEY, and its rights behind it")
+    return "".join(words[:-1]), words[-1], tuple(rights)
 
 
 def is_open_to_all(path: Path) -> bool:
@@ -65,8 +77,8 @@ def is_open_to_all(path: Path) -> bool:
         return False
 
 
-def _read(path: Path) -> str:
-    """Raises: SecretFileError."""
+def read_text(path: Path) -> str:
+    """The content of a file. Raises: SecretFileError."""
     try:
         # Do not block on a named pipe. It is refused, because it could not be read a second time.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:

@@ -12,7 +12,7 @@ has stopped:
 | host | the clock is watched; sockets are waited for (epoll) | sockets are no longer waited for |
 | what a worker has besides | the link to the parent, heartbeats | heartbeats end |
 | state lock | the `state_directory` belongs to this server | it is free |
-| authorization | | the application is not asked any more |
+| authorization | keys of tokens are fetched | the application is not asked any more, nor for keys |
 | node | the broadcast gives it the state; expiry | commands that were accepted are finished; files are closed |
 | edge | connections are checked for progress | what is left is sent for FLUSH_SECONDS; connections end |
 | listening | clients are accepted | no more are |
@@ -43,10 +43,10 @@ from pushup.host.host import Host
 from pushup.metrics import MetricsPage
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
-from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import OneProcess, ServerView
+from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.request_log import RequestLog
 from pushup.net.api.streaming import Streaming
@@ -56,9 +56,17 @@ from pushup.net.listener import open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
 from pushup.net.wait import STRATEGIES
 from pushup.node.node import Node
-from pushup.parts import StateLock, make_authorization, make_broadcast, make_node, make_tickets
+from pushup.parts import (
+    StateLock,
+    make_authorization,
+    make_broadcast,
+    make_channel_rules,
+    make_node,
+    make_tickets,
+    make_tokens,
+)
 from pushup.service_tree import InOrder, Part
-from pushup.settings.settings import Reloaded, Settings, reload_settings
+from pushup.settings.settings import Reloaded, Settings, SettingsError, reload_settings
 
 FLUSH_SECONDS = 3.0
 """How long the last responses may take to reach their clients when the server stops."""
@@ -95,19 +103,26 @@ class PushUpService(InOrder):
         self.on_ready: Callable[[], None] = lambda: None
         """Called when clients are served."""
         self._settings = settings
+        self._host = host
         self._clock: IReactorTime = host.reactor
         self.node = node
         self._authorization = make_authorization(settings.authorization, host.reactor, host.metrics)
+        self._tokens = make_tokens(settings, host)
         origins = Origins(frozenset(settings.server.cors_origins))
-        self._access = Access(publish_keys=settings.server.publish_keys, origins=origins, hosts=settings.server.hosts)
-        authorized_polls: AuthorizedPolls | None = None
-        if self._authorization is not None:
-            limit = settings.authorization.authorize_queue_limit_bytes
-            authorized_polls = AuthorizedPolls(node, self._authorization, host.wall, limit)
+        self._access = Access(
+            publish_keys=settings.server.publish_keys,
+            origins=origins,
+            hosts=settings.server.hosts,
+            tokens=self._tokens,
+            cookie=settings.tokens.token_cookie,
+            rules=make_channel_rules(settings),
+        )
+        limit = settings.authorization.authorize_queue_limit_bytes
+        poll_access = PollAccess(node, self._access, host.wall, self._authorization, limit)
         streaming = Streaming(
             node,
             PollReader(settings.poll, for_streams=True),
-            authorized_polls,
+            poll_access,
             settings.stream,
             seconds=host.reactor.seconds,
             soon=host.demultiplexer.soon,
@@ -122,7 +137,7 @@ class PushUpService(InOrder):
             origins=origins,
             refusals=Refusals(host.metrics, host.reactor.seconds),
             machine=machine,
-            authorized_polls=authorized_polls,
+            poll_access=poll_access,
             streaming=streaming,
         )
         connections, reserved = host.connection_limit(
@@ -146,7 +161,7 @@ class PushUpService(InOrder):
             host,
             *besides,
             StateLock(settings, host, number),
-            Part(stop=self._stop_asking),
+            Part(self._start_asking, self._stop_asking),
             Part(node.start, node.stop),
             Part(self.edge.start, self._flush),
             self.listening,
@@ -182,7 +197,13 @@ class PushUpService(InOrder):
             await deferLater(self._clock, 0.05, lambda: None)
         self.edge.close()
 
+    def _start_asking(self) -> None:
+        if self._tokens is not None:
+            self._tokens.start()
+
     async def _stop_asking(self) -> None:
+        if self._tokens is not None:
+            self._tokens.stop()
         if self._authorization is not None:
             await self._authorization.stop()
 
@@ -198,6 +219,7 @@ class PushUpService(InOrder):
         Raises: SettingsError, and then nothing has changed.
         """
         reloaded = reload_settings(self._settings, settings)
+        self._use_tokens(reloaded.settings)
         self._settings = reloaded.settings
         self._access.use_publish_keys(reloaded.settings.server.publish_keys)
         self.edge.use_application(_application(self._api, self._clock, reloaded.settings))
@@ -206,6 +228,18 @@ class PushUpService(InOrder):
                 self._authorization.use_tickets(make_tickets(reloaded.settings.authorization))
             self._authorization.renew_connections()
         return reloaded
+
+    def _use_tokens(self, settings: Settings) -> None:
+        """Raises: SettingsError."""
+        if self._tokens is not None:
+            try:
+                self._tokens.use(settings.tokens)
+            except ValueError as error:
+                raise SettingsError(f"the keys of tokens: {error}") from None
+        elif (tokens := make_tokens(settings, self._host)) is not None:
+            self._tokens = tokens
+            tokens.start()
+        self._access.use_tokens(self._tokens if settings.tokens.issuers else None, settings.tokens.token_cookie)
 
     def why_not_ready(self) -> str | None:
         """Why load balancers should send no new clients here, with the details for an operator; None if they may."""

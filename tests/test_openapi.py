@@ -38,7 +38,7 @@ RESPONSES: dict[str, type[Struct]] = {
     "PublishedMany": schemas.PublishedMany,
     "Received": Received,
     "Gap": Gap,
-    "Answer": schemas.AnswerWithTicket,
+    "Answer": schemas.AnswerBeforeEnd,
     "ChannelState": ChannelState,
     "Channel": schemas.ChannelView,
     "Node": Member,

@@ -9,7 +9,8 @@ from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
-from pushup.core.held_by_subject import HeldBySubject
+from pushup.core.grant import Grant
+from pushup.core.held_on_grants import HeldOnGrants
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
@@ -22,6 +23,7 @@ from pushup.net.api.application import Api
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import Node, OneProcess
+from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.application_interface import Client, Held, Streamed
@@ -41,8 +43,9 @@ __all__ = [
     "Command",
     "Cursor",
     "Entry",
+    "Grant",
     "Held",
-    "HeldBySubject",
+    "HeldOnGrants",
     "HeldPolls",
     "HoldLimits",
     "Holder",
@@ -57,6 +60,7 @@ __all__ = [
     "Origins",
     "Outcome",
     "Poll",
+    "PollAccess",
     "PollLimits",
     "PollReader",
     "PublicationLimits",

@@ -37,8 +37,9 @@ from loadtest.kit.application import (
     Command,
     Cursor,
     Entry,
+    Grant,
     Held,
-    HeldBySubject,
+    HeldOnGrants,
     HeldPolls,
     Holder,
     HoldLimits,
@@ -53,6 +54,7 @@ from loadtest.kit.application import (
     Origins,
     Outcome,
     Poll,
+    PollAccess,
     PollLimits,
     PollReader,
     PublicationLimits,
@@ -143,8 +145,11 @@ class _Node(HoldsState):
     is_draining = False
 
     @property
-    def held_by_subject(self) -> HeldBySubject:
+    def held_on_grants(self) -> HeldOnGrants:
         raise AssertionError("there are no streams and no subjects here")
+
+    def is_revoked(self, grant: Grant) -> bool:
+        return False
 
     def wake(self) -> None:
         """Answer the held polls that new entries have woken."""
@@ -285,12 +290,14 @@ class _Connection:
 def _make_connection(hold_jitter: float) -> Callable[[socket.socket], _Connection]:
     """What all connections share, as a function that makes one."""
     node, writer = _Node(hold_jitter=hold_jitter), _Writer()
+    access = Access()
     api = Api(
         node,
         polls=PollReader(PollLimits()),
         publication_limits=PublicationLimits(),
         publication_limit_bytes=RequestLimits().body_limit_bytes,
-        access=Access(),
+        access=access,
+        poll_access=PollAccess(node, access, time.time),
         origins=Origins(),
         refusals=Refusals(Metrics(), time.monotonic),
         machine=OneProcess(lambda: b"", node.subscribers),

@@ -52,7 +52,7 @@ class AuthorizationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.authorize_url and self.authorizer:
             yield "authorizer", "set either authorize_url or authorizer, not both"
         if self.authorize_url:
-            text = _url_mistake(self.authorize_url)
+            text = url_mistake(self.authorize_url)
             if text is not None:
                 yield "authorize_url", text
         if self.ticket_key and len(self.ticket_key) < MIN_KEY_LENGTH:
@@ -61,7 +61,7 @@ class AuthorizationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fi
             yield "ticket_seconds", "must be at most a day (1d), because a ticket cannot be revoked"
 
 
-def _url_mistake(url: str) -> str | None:
+def url_mistake(url: str) -> str | None:
     """Why this URL cannot be asked, or None."""
     try:
         parts = urlsplit(url)

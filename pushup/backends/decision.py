@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from typing import NoReturn
-from unicodedata import category
 
 from msgspec import Struct
 from twisted.python.failure import Failure
 
 from pushup.backends.limited_service import RETRY_AFTER_SECONDS
 from pushup.core.errors import Forbidden, Overloaded, Unauthorized, Unavailable
-from pushup.core.grant import SUBJECT_LIMIT_BYTES
+from pushup.core.grant import SUBJECT_LIMIT_BYTES, is_subject
 
 TICKET_LIMIT_SECONDS = 86_400.0
 """The longest lifetime of a ticket, whatever the application says: a ticket cannot be revoked."""
@@ -39,7 +38,7 @@ def checked(decision: Decision, source: str) -> Decision:
         if not 0 < seconds < math.inf:
             raise no_decision(f"{source} allowed a number of seconds that is not finite and above 0")
         seconds = float(min(seconds, TICKET_LIMIT_SECONDS))
-    if len(subject.encode(errors="replace")) > SUBJECT_LIMIT_BYTES or any(category(c) in ("Cc", "Cs") for c in subject):
+    if not is_subject(subject):
         raise no_decision(
             f"{source} gave a subject that cannot be used; "
             f"expected at most {SUBJECT_LIMIT_BYTES} bytes of UTF-8 without control characters"

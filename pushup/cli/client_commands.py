@@ -15,7 +15,7 @@ from uuid import uuid4
 import click
 
 from pushup.client import Client, ClientError
-from pushup.secret_files import SecretFileError, named_key, read_secrets
+from pushup.secret_files import SecretFileError, parts_of_key, read_secrets
 
 
 def _client_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -68,7 +68,10 @@ def _key(key: str | None, file: Path | None) -> str | None:
             raise click.ClickException(
                 f"--key-file: {file} contains {len(keys)} keys; use a file that contains only one"
             )
-        _, key = named_key(keys[0])
+        try:
+            _, key, _ = parts_of_key(keys[0])
+        except ValueError as error:
+            raise click.ClickException(f"--key-file: the key in {file} {error}") from None
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise click.ClickException("the publish key is not valid; a key is printable ASCII without spaces")
     return key

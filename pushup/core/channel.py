@@ -227,9 +227,9 @@ class Channel(Struct, eq=False, gc=False):
 
 
 class Touched:
-    """What an entry did that concerns polls: channels with something new, and channels that came or went."""
+    """What an entry did that concerns polls: channels with something new, channels that came or went, revocations."""
 
-    __slots__ = ("continued_after", "forgotten", "opened", "woken")
+    __slots__ = ("continued_after", "forgotten", "opened", "revoked", "woken")
 
     def __init__(self) -> None:
         self.woken: list[Channel] = []
@@ -240,9 +240,13 @@ class Touched:
         self.continued_after: int | None = None
         """If the order has a new epoch name: the last sequence up to which cursors of the old one are valid."""
 
+        self.revoked: str | None = None
+        """The name of the revocation that was added: `sub:` or `jti:`, and the subject or token."""
+
     def clear(self) -> None:
         self.woken.clear()
         self.continued_after = None
+        self.revoked = None
         if self.opened:
             self.opened.clear()
         if self.forgotten:

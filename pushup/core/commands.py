@@ -93,6 +93,22 @@ class Close(Struct, frozen=True, tag="close", forbid_unknown_fields=True):
     channel: str
 
 
+RevokedBy = Literal["sub", "jti"]
+"""What a revocation names: a subject, or a token by its own name."""
+
+
+class Revoke(Struct, frozen=True, omit_defaults=True, tag="revoke", forbid_unknown_fields=True):
+    """From this entry on, nobody may use what was issued to a subject before some time, or the token with this name.
+
+    `issued_before`: seconds since the epoch; None: the end of this entry's second.
+    """
+
+    width = 1
+    by: RevokedBy
+    name: str
+    issued_before: float | None = None
+
+
 class Expire(Struct, frozen=True, tag="expire", forbid_unknown_fields=True):
     """Expire what is due by the entry's time; appended by nodes while nothing else happens."""
 
@@ -130,8 +146,8 @@ class Configure(Struct, frozen=True, tag="configure", forbid_unknown_fields=True
     limits: Limits
 
 
-Command = Publish | Create | Renew | Close | Expire | Continue | Upgrade | Configure
-"""Clients can ask for the first four; broadcasts append the others themselves."""
+Command = Publish | Create | Renew | Close | Revoke | Expire | Continue | Upgrade | Configure
+"""Clients can ask for the first five; broadcasts append the others themselves."""
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,6 +187,12 @@ class Closed(Struct, frozen=True):
     name: str
 
 
+class RevokedBefore(Struct, frozen=True):
+    """What was issued before this time is revoked; seconds since the epoch."""
+
+    issued_before: float
+
+
 class Expired(Struct, frozen=True):
     """The outcome of `Expire`."""
 
@@ -179,7 +201,7 @@ class Done(Struct, frozen=True):
     """The outcome of the commands that only broadcasts append."""
 
 
-Outcome = Published | ChannelState | Closed | Expired | Done | PushUpError
+Outcome = Published | ChannelState | Closed | RevokedBefore | Expired | Done | PushUpError
 """Errors are values here: an error is as much a part of the order as a success, and the same on every node."""
 
 

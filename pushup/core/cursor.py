@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import Enum
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -95,6 +96,15 @@ def next_epoch(after: str, now: float, random: Callable[[], float], cluster: str
     began = max(int(now * 1000), later)
     lineage = cluster[-6:-2] or f"{int(65536 * random()):04x}"
     return f"{began:x}{lineage:0>4}{int(256 * random()):02x}"
+
+
+@lru_cache(16)
+def began_at(epoch: str) -> int:
+    """When the epoch with this name began, in whole seconds since the epoch of Unix time; 0 for other names."""
+    try:
+        return int(epoch[:-6] or "0", 16) // 1000
+    except ValueError:
+        return 0
 
 
 def is_of_one_cluster(epoch: str, other: str) -> bool:

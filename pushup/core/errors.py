@@ -46,6 +46,23 @@ class Unauthorized(PushUpError):
     """The client has to authenticate first."""
 
 
+class InvalidToken(Unauthorized):
+    """The client's token is not accepted; another may be."""
+
+
+class TokenExpired(InvalidToken):
+    """The client's token was good until now."""
+
+
+class Revoked(InvalidToken):
+    """What the client's token or ticket allowed was revoked."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "what you were allowed was revoked, or is from before the server lost its memory; log in again"
+        )
+
+
 class Forbidden(PushUpError):
     """The client may not do this."""
 

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from typing import Literal
+from typing import Any, Literal
+from unicodedata import category
 
 from msgspec import Struct
 
-Right = Literal["read", "publish", "operate", "see details", "see details locally"]
+Right = Literal["read", "publish", "channels", "operate", "see details", "see details locally"]
 """Something that a request may be allowed to do.
 
 | right | allows |
 |---|---|
 | read | polling, and following an event stream |
-| publish | publishing; creating, renewing and closing channels |
-| operate | listing channels and nodes, showing a channel |
+| publish | publishing |
+| channels | creating, renewing and closing channels |
+| operate | listing channels and nodes, showing a channel, revoking tokens |
 | see details | seeing what concerns the server's surroundings, such as the address of its Redis |
 | see details locally | the same, if the client's address is this machine's; finding that out takes a system call |
 
@@ -27,6 +29,9 @@ Text, not an enum: the rights of each publication are looked up, and an enum's h
 
 SUBJECT_LIMIT_BYTES = 255
 """Longest subject in UTF-8. OpenID Connect allows as many characters."""
+
+PATTERN_SHOWN = 40
+"""Characters of a pattern that an error shows."""
 
 
 class Scope(Struct, frozen=True):
@@ -45,6 +50,28 @@ EVERYTHING = Scope(prefixes=("",))
 """All channels; also the scope of rights that are not about channels."""
 
 
+def scope_of(patterns: list[Any]) -> Scope:
+    """The channels with these names. `*` at the end of one stands for all names that begin like this; alone, for all.
+
+    Raises: ValueError, whose text says which of them is none: "has ...".
+    """
+    names: list[str] = []
+    prefixes: list[str] = []
+    for pattern in patterns:
+        name = pattern.removesuffix("*") if isinstance(pattern, str) else ""
+        if pattern != "*" and not (name and is_subject(name) and "*" not in name and "," not in name):
+            shown = repr(pattern)[:PATTERN_SHOWN]
+            raise ValueError(f"has {shown}; write a channel's name, or how names begin with * behind it: user:*")
+        (names if name == pattern else prefixes).append(name)
+    return EVERYTHING if "" in prefixes else Scope(frozenset(names), tuple(prefixes))
+
+
+def is_subject(text: str) -> bool:
+    """Whether a subject can be called this: at most 255 bytes of UTF-8, no control characters. Channels are alike."""
+    is_short = len(text.encode(errors="replace")) <= SUBJECT_LIMIT_BYTES
+    return is_short and not any(category(letter) in ("Cc", "Cs") for letter in text)
+
+
 class Grant(Struct, frozen=True):
     """What a request may do."""
 
@@ -60,6 +87,10 @@ class Grant(Struct, frozen=True):
     """Seconds since the epoch, exclusive."""
     new_ticket: str = ""
     """A ticket for this grant, for the client to send with its next requests; empty if it has one."""
+    token_id: str = ""
+    """What the application calls the token (`jti`); empty: it has no name, or there is no token."""
+    is_of_token: bool = False
+    """Whether a signed token says all this."""
 
     def allows(self, right: Right, channels: Iterable[str]) -> bool:
         """Whether it has this right for all these channels."""
@@ -70,6 +101,12 @@ class Grant(Struct, frozen=True):
         """Whether a client, which may be on this machine, is shown the details of an error that are for operators."""
         return "see details" in self.rights or (is_local and "see details locally" in self.rights)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What a revocation of it may be called (`Revocation.row_name`): its subject, and its token's own name."""
+        named = (("sub", self.subject), ("jti", self.token_id))
+        return tuple([f"{by}:{name}" for by, name in named if name])
+
     def quota_keys(self, address: str) -> tuple[tuple[str, str], ...]:
         """What the request counts as, if it comes from this address: kinds and names, the most specific first."""
         named = (("key", self.key_name), ("subject", self.subject), ("address", address))
@@ -77,10 +114,7 @@ class Grant(Struct, frozen=True):
 
 
 NOTHING = Grant()
-"""What everybody may do: calls that require no right."""
-
-READS_EVERYTHING = Grant({"read": EVERYTHING})
-"""The same where everybody may poll."""
+"""What everybody may do: calls that require no right, and polls of channels that everybody may poll."""
 
 
 def to_read(

@@ -44,6 +44,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Maximum number of open channels."""
     keys_limit: int = 100_000
     """Maximum number of idempotency keys remembered; the oldest are forgotten first."""
+    token_lifetime_limit_seconds: float = 86_400.0
+    """Maximum lifetime of a token or ticket, and so for how long a revocation is needed."""
+    revocations_limit: int = 100_000
+    """Maximum number of revocations kept; further ones get 503."""
     answer_limit_bytes: int = 256 * 1024
     """Maximum size of the messages in one answer, with their channel names; one message always fits."""
     strict_channels: bool = False

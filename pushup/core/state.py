@@ -7,6 +7,7 @@ who wait there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -30,13 +31,17 @@ from pushup.core.commands import (
     Publish,
     Published,
     Renew,
+    Revoke,
+    RevokedBefore,
     Upgrade,
 )
-from pushup.core.cursor import NO_PAST, Cursor
+from pushup.core.cursor import NO_PAST, Cursor, began_at
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
+from pushup.core.grant import Grant
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import Rules
 from pushup.core.message_cache import Cache
+from pushup.core.revocations import Revocation, Revocations
 from pushup.core.snapshot import BOUNDED, CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Table, Tables, stored
 
 EXPIRE_AT_MOST = 1000
@@ -69,6 +74,7 @@ class ReplicatedState:
         }
         """As `channels`."""
         self.keys = cast("Keys", self.bounded[Keys.name])
+        self.revocations = cast("Revocations", self.bounded[Revocations.name])
         self._tables: dict[str, Table] = {CHANNELS: self.channels, MESSAGES: self.cache, **self.bounded}
 
     @property
@@ -113,6 +119,8 @@ class ReplicatedState:
                 return self._renew(name, ttl, entry.time)
             case Close(channel=name):
                 return self._close_by_name(name, entry)
+            case Revoke():
+                return self._revoke(entry, command)
             case Expire():
                 return Expired()
             case Continue(epoch=name):
@@ -207,6 +215,25 @@ class ReplicatedState:
             return unknown_channel(name)
         self.channels.renew(channel, ttl, time)
         return _state(channel)
+
+    def _revoke(self, entry: Entry, command: Revoke) -> Outcome:
+        kept = self.revocations.add(command, entry.sequence, entry.time)
+        if not isinstance(kept, Revocation):
+            return kept
+        self.touched.revoked = kept.row_name
+        return RevokedBefore(kept.issued_before)
+
+    def is_revoked(self, grant: Grant) -> bool:
+        """Whether nobody may use this grant of a token or ticket any more: it was revoked, or is older than this order.
+
+        An order that continues no other does not know what was revoked before it began. What was issued in the second
+        in which it began counts as later.
+        """
+        if grant.valid_until == math.inf:
+            return False  # a key's, or nobody's
+        past = self.past_epochs.all
+        began = began_at(past[0].epoch if past else self.cursor.epoch)
+        return grant.issued_at < began or self.revocations.include(grant)
 
     def _close_by_name(self, name: str, entry: Entry) -> Outcome:
         if (channel := self.channels.find(name)) is None:

@@ -14,9 +14,12 @@ from pushup.core.errors import (
     BadRequest,
     ChannelExists,
     Forbidden,
+    InvalidToken,
     KeyReused,
     Overloaded,
     PushUpError,
+    Revoked,
+    TokenExpired,
     Unauthorized,
     Unavailable,
     UnknownChannel,
@@ -105,6 +108,9 @@ PROBLEM_TYPES: dict[type[PushUpError], ProblemType] = {
     SpokeTls: ProblemType(400, "bad-request", "Bad request", "tls"),
     Unauthorized: ProblemType(401, "unauthorized", "Authentication required", "unauthorized"),
     TicketExpired: ProblemType(401, "ticket-expired", "Ticket expired"),
+    InvalidToken: ProblemType(401, "invalid-token", "Token not accepted", "token"),
+    TokenExpired: ProblemType(401, "token-expired", "Token expired"),
+    Revoked: ProblemType(401, "revoked", "Revoked", "revoked"),
     Forbidden: ProblemType(403, "forbidden", "Forbidden", "forbidden"),
     ForbiddenOrigin: ProblemType(403, "forbidden", "Forbidden", "origin"),
     UnknownResource: ProblemType(404, "unknown-resource", "Resource not found"),
@@ -154,5 +160,6 @@ def problem(error: PushUpError, *, for_operator: bool = False) -> Response:
     if error.retry_after is not None:
         headers = (*headers, (b"Retry-After", str(error.retry_after).encode()))
     if kind.status == 401:
-        headers = (*headers, (b"WWW-Authenticate", b'Bearer realm="PushUp"'))
+        reason = b', error="invalid_token"' if isinstance(error, InvalidToken) else b""  # RFC 6750 §3.1
+        headers = (*headers, (b"WWW-Authenticate", b'Bearer realm="PushUp"' + reason))
     return Response(kind.status, _encode(body), b"application/problem+json", headers)

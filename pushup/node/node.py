@@ -24,8 +24,9 @@ from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
-from pushup.core.errors import PushUpError, Refusal
-from pushup.core.held_by_subject import HeldBySubject
+from pushup.core.errors import PushUpError, Refusal, Revoked
+from pushup.core.grant import Grant
+from pushup.core.held_on_grants import HeldOnGrants
 from pushup.core.held_polls import SLICE, HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
@@ -89,8 +90,8 @@ class Node(HoldsState, Generic[H]):
         self._name = name
         self.addresses: tuple[str, ...] = ()
         """The addresses it listens on; empty until it does."""
-        self.held_by_subject = HeldBySubject(soon)
-        """The polls and streams of each subject, which add and discard themselves."""
+        self.held_on_grants = HeldOnGrants(soon)
+        """The polls and streams on tokens and tickets, which add and discard themselves."""
 
     def start(self) -> None:
         """Follow the broadcast. Raises: what `Broadcast.start` does."""
@@ -126,6 +127,10 @@ class Node(HoldsState, Generic[H]):
         """The name of the open channel with this name or id; where there is none, what was given."""
         found = self.state.channels.find(channel)
         return channel if found is None else found.name
+
+    def is_revoked(self, grant: Grant) -> bool:
+        """As `ReplicatedState.is_revoked`."""
+        return self.state.is_revoked(grant)
 
     @property
     def is_draining(self) -> bool:
@@ -225,6 +230,8 @@ class Node(HoldsState, Generic[H]):
         if self._expiry.is_asleep:
             self._expiry.wake()
         self.polls.wake(state.touched)
+        if state.touched.revoked is not None:
+            self.held_on_grants.end(state.touched.revoked, state.is_revoked, Revoked())
         self._deliver_soon()
         return outcome
 
@@ -235,6 +242,7 @@ class Node(HoldsState, Generic[H]):
         state.cache.dropped = self.state.cache.dropped
         self.state = state
         self.polls.use(state)
+        self.held_on_grants.end_all(state.is_revoked, Revoked())
         if self._expiry.is_asleep:
             self._expiry.wake()
         self._deliver_soon()

@@ -1,26 +1,56 @@
-"""Checks the policies of channels (`[[channels]]` in the settings): each by itself, and against the other settings."""
+"""The policies of channels (`[[channels]]` in the settings): checked by themselves, and against the other settings.
+
+What a table says about messages is part of the replicated state (`Limits`); who may poll and publish is not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from operator import attrgetter
 
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, fields, replace
 
 from pushup.core.errors import BadRequest
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.net.api.bodies import check_name
+from pushup.net.api.channel_rules import PollRule, PublishRule
 
 POLICIES_LIMIT = 100
 """Maximum number of policies: a new channel is compared with each, and nodes report all of them."""
 
 
-def policy_mistakes(limits: Limits, message_limit_bytes: int) -> Iterator[tuple[str, str]]:
+class ChannelTable(ChannelPolicy, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A `[[channels]]` table: the policy of the channels whose names begin with a prefix, and who may use them.
+
+    None: the applicable default (docs/guide/security.md).
+    """
+
+    poll: PollRule | None = None
+    publish: PublishRule | None = None
+
+    @property
+    def policy(self) -> ChannelPolicy:
+        """What it says about messages."""
+        values = asdict(self)
+        return ChannelPolicy(**{field.name: values[field.name] for field in fields(ChannelPolicy)})
+
+
+class ChannelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What holds for channels whose names begin with some prefix."""
+
+    channels: tuple[ChannelTable, ...] = ()
+    """What holds instead for channels whose names begin with some prefix."""
+
+
+def policy_mistakes(
+    tables: tuple[ChannelTable, ...], limits: Limits, message_limit_bytes: int
+) -> Iterator[tuple[str, str]]:
     """Each place with a value that cannot be used, and why."""
-    if len(limits.channels) > POLICIES_LIMIT:
-        yield "channels", f"there are {len(limits.channels)} tables, and there can be at most {POLICIES_LIMIT}"
+    if len(tables) > POLICIES_LIMIT:
+        yield "channels", f"there are {len(tables)} tables, and there can be at most {POLICIES_LIMIT}"
     numbers: dict[str, int] = {}
-    for number, policy in enumerate(limits.channels):
+    for number, policy in enumerate(tables):
         if (text := _prefix_mistake(policy.prefix)) is not None:
             yield f"channels[{number}].prefix", text
         first = numbers.setdefault(policy.prefix, number)
@@ -64,6 +94,6 @@ def _value_mistakes(policy: ChannelPolicy, limits: Limits, message_limit_bytes: 
         )
 
 
-def in_order(limits: Limits) -> Limits:
+def with_policies(limits: Limits, tables: tuple[ChannelTable, ...]) -> Limits:
     """With the policies by prefix: two nodes have the same limits, in whichever order their files have them."""
-    return replace(limits, channels=tuple(sorted(limits.channels, key=attrgetter("prefix"))))
+    return replace(limits, channels=tuple([table.policy for table in sorted(tables, key=attrgetter("prefix"))]))

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-MAY_BE_0 = frozenset(("hold_jitter",))
+MAY_BE_0 = frozenset(("hold_jitter", "token_leeway_seconds"))
 """Settings that 0 switches off; no other number may be 0."""
 
 BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -90,7 +90,8 @@ def _table(place: str, values: dict[str, object], wanted: type[Struct]) -> Struc
         try:
             converted[name] = convert(name, value, _without_none(types[name]))
         except ValueError as error:
-            raise InTable(f"{place}.{name} = {value!r}: {error}") from None
+            shown = "(not shown)" if name == "secrets" else repr(value)
+            raise InTable(f"{place}.{name} = {shown}: {error}") from None
     return wanted(**converted)
 
 

@@ -11,15 +11,12 @@ from msgspec import Struct
 
 from pushup.broadcast.redis.redis_settings import parse_address, without_password
 from pushup.net.api.cors import canonical_origin
+from pushup.net.api.publish_keys import read_key
 from pushup.net.listener import is_public
 from pushup.net.wait import STRATEGIES
-from pushup.secret_files import MIN_KEY_LENGTH, named_key
 from pushup.settings import LOG_FORMATS, LOG_LEVELS
 
 _HOST_NAME = re.compile(r"\*|[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?").fullmatch
-
-_KEY_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").fullmatch
-"""Shorter than a key, so that two keys on one line are an error: names are shown, keys are not."""
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,8 +39,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     wait_strategy: str = "epoll" if "epoll" in STRATEGIES else "reactor"
     """How to wait for sockets: `epoll`, or `reactor` where there is no epoll."""
     publish_keys: tuple[str, ...] = ()
-    """Keys that allow publishing, sent as `Authorization: Bearer <key>`. `NAME KEY` gives one a name.
-    Empty: everyone who reaches the server may."""
+    """Keys that allow publishing, sent as `Authorization: Bearer <key>`. `NAME KEY` gives one a name, and
+    `NAME KEY publish=chat:*` limits it (docs/guide/security.md). Empty: everyone who reaches the server may."""
     publish_keys_file: str = ""
     """File that contains these keys, one per line; `#` starts a comment."""
     allow_public_without_keys: bool = False
@@ -97,21 +94,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def _keys_mistake(keys: tuple[str, ...]) -> str | None:
-    names: dict[str, str] = {}
-    for number, text in enumerate(keys, 1):
-        name, key = named_key(text)
-        if name and not _KEY_NAME(name):
-            return (
-                f"the name of key {number} of {len(keys)} is not valid; a name has at most {MIN_KEY_LENGTH - 1} "
-                "letters, digits and _ . : @ -, the first not a sign; write each key on its own, as NAME KEY or KEY"
-            )
-        if names.setdefault(key, name) != name:
-            return f"key {number} of {len(keys)} stands there twice, with different names; remove one of them"
-        if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable() or " " in key:
-            return (
-                f"key {number} of {len(keys)} is not valid; a key has at least {MIN_KEY_LENGTH} characters, "
-                "printable ASCII without spaces, and may have a name before it: NAME KEY"
-            )
+    names: dict[bytes, str] = {}
+    for number, line in enumerate(keys, 1):
+        try:
+            key = read_key(line)
+        except ValueError as error:
+            return f"key {number} of {len(keys)} {error}"
+        if names.setdefault(key.digest, line) != line:
+            return f"key {number} of {len(keys)} stands there twice, with different names or rights; remove one of them"
     return None
 
 

@@ -32,22 +32,27 @@ from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address
 from pushup.node.drain import DrainLimits
 from pushup.secret_files import SecretFileError, read_secret, read_secrets
-from pushup.settings.channel_policies import in_order, policy_mistakes
+from pushup.settings.channel_policies import ChannelSettings, policy_mistakes, with_policies
 from pushup.settings.convert import InTable, convert, is_text, suggestion
 from pushup.settings.server import ServerSettings
+from pushup.tokens.token_settings import TokenSettings
 
 PREFIX = "PUSHUP_"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names by which a server on a loopback address can be reached."""
 
-SECRETS = ("publish_keys", "ticket_key")
-"""Settings whose values are never shown."""
+SECRETS = ("publish_keys", "ticket_key", "token_secrets", "secrets")
+"""Settings whose values are never shown, those in tables included."""
 
-SECRET_FILES = {"publish_keys_file": "publish_keys", "ticket_key_file": "ticket_key", "broadcast_file": "broadcast"}
+SECRET_FILES = {
+    "publish_keys_file": "publish_keys", "ticket_key_file": "ticket_key", "token_secrets_file": "token_secrets",
+    "broadcast_file": "broadcast",
+}  # fmt: skip
 """Settings that name a file, and the setting whose value it contains."""
 
 RELOADABLE = (
     "publish_keys", "publish_keys_file", "ticket_key", "ticket_key_file", "log_level", "allow_public_without_keys",
+    *[field.name for field in fields(TokenSettings)],
 )  # fmt: skip
 """Settings that can change while a server runs."""
 
@@ -95,6 +100,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     journal: JournalLimits = JournalLimits()
     redis: RedisLimits = RedisLimits()
     authorization: AuthorizationSettings = AuthorizationSettings()
+    tokens: TokenSettings = TokenSettings()
+    channels: ChannelSettings = ChannelSettings()
 
 
 class Reloaded(Struct, frozen=True):
@@ -108,7 +115,7 @@ class Reloaded(Struct, frozen=True):
     """Names of the settings that change only with a restart."""
 
 
-_check: tuple[type[SelfChecking], ...] = (ServerSettings, PollLimits, AuthorizationSettings)
+_check: tuple[type[SelfChecking], ...] = (ServerSettings, PollLimits, AuthorizationSettings, TokenSettings)
 
 _GROUP_OF = {
     setting.encode_name: (group.name, setting.type) for group in fields(Settings) for setting in fields(group.type)
@@ -143,7 +150,7 @@ def read_settings(
     for name, text in _mistakes(settings):
         origin = origins.get(name.partition("[")[0], "the defaults")
         raise SettingsError(f"{origin}: {name}: {text}")
-    return replace(settings, queue=in_order(settings.queue))
+    return replace(settings, queue=with_policies(settings.queue, settings.channels.channels))
 
 
 def reload_settings(current: Settings, wanted: Settings) -> Reloaded:
@@ -178,6 +185,8 @@ def shown_setting(name: str, value: object) -> object:
     """The value without secrets."""
     if name in SECRETS and value:
         return "not shown"
+    if name == "token_issuers" and isinstance(value, tuple):
+        return [{field: shown_setting(field, text) for field, text in asdict(table).items()} for table in value]
     return without_password(value) if name == "broadcast" and isinstance(value, str) else value
 
 
@@ -259,9 +268,23 @@ def _mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
         least = sum(values[part] for part in parts)
         if values[name] < least:
             yield name, f"must be at least {' + '.join(parts)} ({least}), to hold {content}; it is {values[name]}"
-    yield from policy_mistakes(settings.queue, settings.publication.message_limit_bytes)
+    yield from policy_mistakes(settings.channels.channels, settings.queue, settings.publication.message_limit_bytes)
+    yield from _rule_mistakes(settings)
     if _asks_itself(settings.authorization.authorize_url, settings.server.listen):
         yield "authorize_url", "PushUp itself listens at this address; write the address of your application"
+
+
+def _rule_mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Each channel that nobody could poll, because what it asks for is not set."""
+    asks = bool(settings.authorization.authorize_url or settings.authorization.authorizer)
+    for number, table in enumerate(settings.channels.channels):
+        place = f"channels[{number}].poll (for {table.prefix!r})"
+        if table.poll == "token" and not settings.tokens.issuers:
+            yield place, "tokens are accepted from nobody; set token_issuer and its keys"
+        if table.poll == "application" and not asks:
+            yield place, "the application is not asked; set authorize_url or authorizer"
+    if settings.authorization.ticket_seconds > settings.queue.token_lifetime_limit_seconds:
+        yield "ticket_seconds", "must not exceed token_lifetime_limit_seconds, or a revocation would be forgotten first"
 
 
 def _asks_itself(authorize_url: str, listen: tuple[str, ...]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pushup.core.grant import EVERYTHING, NOTHING, READS_EVERYTHING, Grant, Scope, to_read
+from pushup.core.grant import EVERYTHING, NOTHING, Grant, Scope, to_read
 
 names = st.text("ab:7", min_size=1, max_size=4)
 
@@ -29,8 +29,6 @@ def test_a_right_is_for_its_own_channels() -> None:
     assert not grant.allows("publish", ("a",))
     assert not grant.allows("operate", ())
     assert not NOTHING.allows("read", ())
-    assert READS_EVERYTHING.allows("read", ("a", "b"))
-    assert not READS_EVERYTHING.allows("publish", ("a",))
 
 
 def test_a_grant_to_read() -> None:

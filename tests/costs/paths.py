@@ -22,7 +22,9 @@ from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
 from pushup.broadcast.redis.redis_settings import RedisLimits
 from pushup.core.limits import Limits
 from pushup.metrics import BackendCounters
-from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.access import Access
+from pushup.net.api.channel_rules import ChannelRules
+from pushup.net.api.poll_access import PollAccess
 from pushup.node.node import Node
 from tests.backends.stepped_threads import SteppedThreads
 from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
@@ -118,7 +120,7 @@ def entry_from_redis() -> Work:
 def authorized_poll() -> Work:
     threads = SteppedThreads()
 
-    def authorized_polls(node: Node[Any], clock: Clock) -> AuthorizedPolls:
+    def poll_access(node: Node[Any], access: Access, clock: Clock) -> PollAccess:
         limits = ServiceLimits(at_most=10, queue_limit=10, deadline_seconds=10.0)
         pool = HelperPool("the authorizer", limits, reactor=clock, counters=BackendCounters(), threads=threads)
         authorization = Authorization(
@@ -128,9 +130,9 @@ def authorized_poll() -> Work:
             wall=clock.seconds,
             random=lambda: 0.0,
         )
-        return AuthorizedPolls(node, authorization, clock.seconds, 1_000_000)
+        return PollAccess(node, access, clock.seconds, authorization, 1_000_000)
 
-    with server(authorized_polls=authorized_polls) as there:
+    with server(poll_access=poll_access, rules=ChannelRules("application")) as there:
         client, publisher = there.connect(2)
 
         def send(request: bytes) -> None:

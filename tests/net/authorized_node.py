@@ -12,7 +12,9 @@ from pushup.backends.authorization import Authorization
 from pushup.backends.decision import Decision
 from pushup.backends.tickets import Tickets
 from pushup.core.limits import Limits
-from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.access import Access
+from pushup.net.api.channel_rules import ChannelRules
+from pushup.net.api.poll_access import PollAccess
 from pushup.node.node import Node
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import Client, InMemoryServer
@@ -68,15 +70,17 @@ class AuthorizedNode(InMemoryNode):
         self.application = Application()
         self.tickets = Tickets(b"a key")
         super().__init__(
-            limits=Limits(strict_channels=strict_channels, retention_seconds=600.0), authorized_polls=self._polls
+            limits=Limits(strict_channels=strict_channels, retention_seconds=600.0),
+            rules=ChannelRules("application"),
+            poll_access=self._access,
         )
 
-    def _polls(self, node: Node[Any], clock: Clock) -> AuthorizedPolls:
+    def _access(self, node: Node[Any], access: Access, clock: Clock) -> PollAccess:
         self._monotonic = clock
         authorization = Authorization(
             self.application, tickets=self.tickets, ticket_seconds=120.0, wall=self.wall, random=lambda: 0.0
         )
-        return AuthorizedPolls(node, authorization, self.wall, self.limit_bytes)
+        return PollAccess(node, access, self.wall, authorization, self.limit_bytes)
 
     def wall(self) -> float:
         return self._monotonic.seconds() + self.wall_ahead

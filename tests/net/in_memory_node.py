@@ -17,12 +17,13 @@ from pushup.core.poll import Poll, Selection
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics, MetricsPage
-from pushup.net.api.access import Access
+from pushup.net.api.access import Access, TokenReader
 from pushup.net.api.application import Api
-from pushup.net.api.authorized_polls import AuthorizedPolls
+from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import OneProcess
+from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.api.streaming import Streaming, StreamLimits
@@ -105,6 +106,11 @@ class AroundMemory:
         return getattr(self._broadcast, name)
 
 
+def _token_access(node: Node[Any], access: Access, clock: Clock) -> PollAccess:
+    """Polls take what the channels' rules say; no application is asked."""
+    return PollAccess(node, access, clock.seconds)
+
+
 class InMemoryNode:
     """The parts of a node, and shortcuts to call them; `run` makes all deferred calls, `turn` one round of them."""
 
@@ -124,7 +130,10 @@ class InMemoryNode:
         clock: Clock | None = None,
         steady_time: Callable[[], float] | None = None,
         soon: Callable[[Callable[[], None]], None] | None = None,
-        authorized_polls: Callable[[Node[Any], Clock], AuthorizedPolls] | None = None,
+        poll_access: Callable[[Node[Any], Access, Clock], PollAccess] | None = None,
+        tokens: TokenReader | None = None,
+        rules: ChannelRules = ChannelRules(),  # noqa: B008  # frozen
+        token_cookie: str = "",
     ) -> None:
         self.client = CLIENT
         """Who makes the next calls."""
@@ -143,14 +152,16 @@ class InMemoryNode:
         )
         self.node.start()
         origins = Origins(frozenset(cors_origins))
-        self.access = Access(publish_keys=publish_keys, origins=origins, hosts=hosts)
+        self.access = Access(
+            publish_keys=publish_keys, origins=origins, hosts=hosts, tokens=tokens, cookie=token_cookie, rules=rules
+        )
         page = MetricsPage(self.metrics)
         page.add("held_polls", "Held polls", lambda: self.polls.count)
-        authorized = authorized_polls and authorized_polls(self.node, self.clock)
+        access = (poll_access or _token_access)(self.node, self.access, self.clock)
         self.streaming = Streaming(
             self.node,
             PollReader(poll_limits or PollLimits(), for_streams=True),
-            authorized,
+            access,
             stream_limits,
             seconds=self.clock.seconds,
             soon=soon or self.soon.append,
@@ -165,7 +176,7 @@ class InMemoryNode:
             origins=origins,
             refusals=Refusals(self.metrics, self.clock.seconds),
             machine=OneProcess(page.text, self.node.polls.subscribers),
-            authorized_polls=authorized,
+            poll_access=access,
             streaming=self.streaming,
         )
 

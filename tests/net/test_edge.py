@@ -15,6 +15,7 @@ from pushup.net.api.application import Api
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import OneProcess
+from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.edge import Edge
@@ -217,12 +218,14 @@ def test_a_connection_that_cannot_be_watched(logged_failures: list[str], monkeyp
 def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
     """An unexpected exception is logged once and answered 500, without details; other connections are not affected."""
     node = InMemoryNode()
+    access = Access(hosts=("*",))
     api = Api(
         node.node,
         polls=PollReader(PollLimits()),
         publication_limits=PublicationLimits(),
         publication_limit_bytes=1000,
-        access=Access(hosts=("*",)),
+        access=access,
+        poll_access=PollAccess(node.node, access, node.clock.seconds),
         origins=Origins(),
         refusals=Refusals(node.metrics, node.clock.seconds),
         machine=OneProcess(_fail, node.node.polls.subscribers),

@@ -312,7 +312,7 @@ BUGS = (
                 "    def answer(self, answer: Answer) -> None:\n",
             ),
         ),
-        test="tests/net/api/test_held_by_subject.py",
+        test="tests/net/api/test_held_on_grants.py",
         why="simulated clients need no authorization",
     ),
     Bug(

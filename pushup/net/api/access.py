@@ -2,56 +2,82 @@
 
 | check | protects from |
 |---|---|
-| publish key | everybody who can reach the server |
+| publish key, or a signed token | everybody who can reach the server |
 | `Origin`, when there are no keys | pages of other sites: browsers send their simple POSTs without asking |
 | `Host`, when there are no keys | DNS rebinding: pages of a host name that its owner has pointed at this server |
 """
 
 from __future__ import annotations
 
-import hmac
 import socket
+from typing import Protocol
 
 from pushup.core.channels import unknown_channel
-from pushup.core.errors import Forbidden, Unauthorized
-from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right, Scope
+from pushup.core.errors import BadRequest, Forbidden, InvalidToken, Revoked, Unauthorized
+from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right
+from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
 from pushup.net.api.node_interface import Node
+from pushup.net.api.publish_keys import digest_of, read_key
 from pushup.net.http_errors import ForbiddenOrigin, MisdirectedRequest
 from pushup.net.requests_and_responses import Request
-from pushup.secret_files import named_key
 
 SHOWN_HOST_LENGTH = 100
 """Characters of a `Host` that an error shows."""
 
-UNNAMED = "publish_keys"
-"""The name of a key that was given none: that of its setting."""
-
 _SENT_FOR_OTHERS = frozenset((b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"origin"))
 """Header fields of requests that a proxy, or a browser for a script, sends on behalf of somebody else."""
 
+_NO_TOKENS = "no signed tokens are accepted here (set token_issuer and its keys)"
 
-_OF_KEYS: dict[Right, Scope] = {"publish": EVERYTHING, "operate": EVERYTHING, "see details": EVERYTHING}
-_WITHOUT_KEYS = Grant({"publish": EVERYTHING, "operate": EVERYTHING, "see details locally": EVERYTHING})
-_WITHOUT_KEYS_FOR_OTHERS = Grant({"publish": EVERYTHING, "operate": EVERYTHING})
+_VERBS: dict[Right, str] = {"read": "poll", "channels": "create, renew or close channels"}
+"""What errors call a right; the others as they are."""
+
+
+_WITHOUT_KEYS = Grant(
+    {"publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "see details locally": EVERYTHING}
+)
+_WITHOUT_KEYS_FOR_OTHERS = Grant({"publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING})
 _WITHOUT_KEYS_FOREIGN_PAGE = Grant({"operate": EVERYTHING})
 
 
+class TokenReader(Protocol):
+    """Knows whose signed tokens are accepted (`pushup.tokens`)."""
+
+    def grant(self, token: str) -> Grant:
+        """What a token allows now. Raises: InvalidToken; Unavailable while its key is looked for."""
+
+
 class Access:
-    """Decides by the settings `publish_keys`, `hosts`, and `cors_origins` (`cors`)."""
+    """Decides by the settings `publish_keys`, `hosts`, `cors_origins` (`cors`), and those of tokens."""
 
     def __init__(
-        self, *, publish_keys: tuple[str, ...] = (), origins: Origins | None = None, hosts: tuple[str, ...] = ()
+        self,
+        *,
+        publish_keys: tuple[str, ...] = (),
+        origins: Origins | None = None,
+        hosts: tuple[str, ...] = (),
+        tokens: TokenReader | None = None,
+        cookie: str = "",
+        rules: ChannelRules = ChannelRules(),  # noqa: B008 - it never changes
     ) -> None:
+        """`tokens`: None if no tokens are accepted; `cookie`: the name of the one that may contain a token."""
+        self.rules = rules
         self._origins = origins or Origins()
         self._hosts = frozenset(host.lower() for host in hosts)
+        self._tokens = tokens
+        self._cookie = cookie
         self.use_publish_keys(publish_keys)
 
     def use_publish_keys(self, keys: tuple[str, ...]) -> None:
-        """Replace the publish keys, which may have names (`secret_files.named_key`)."""
-        named = [named_key(text) for text in keys]
-        self._keys = tuple((key.encode(), Grant(_OF_KEYS, key_name=name or UNNAMED)) for name, key in named)
+        """Replace the publish keys (`publish_keys`)."""
+        self._keys = {key.digest: key.grant for key in map(read_key, keys)}
+        self._some_key_polls = any("read" in grant.rights for grant in self._keys.values())
         self._allowed_host: bytes | None = None  # the last that was; which are depends on the keys
+
+    def use_tokens(self, tokens: TokenReader | None, cookie: str) -> None:
+        """Accept other tokens."""
+        self._tokens, self._cookie = tokens, cookie
 
     def check_host(self, request: Request) -> None:
         """Without publish keys, a request must be addressed to an IP address, to localhost or to one of `hosts`.
@@ -83,59 +109,120 @@ class Access:
         return name in self._hosts or name in ("", "localhost") or name.endswith(".localhost") or _is_ip(name)
 
     def grant(self, request: Request) -> Grant:
-        """What the request may do beyond the calls that require no right."""
+        """What the request may do beyond the calls that require no right. Raises: as `_of_sender`."""
+        grant = self._of_sender(request)
+        if grant is not None:
+            return grant
         if self._keys:
-            key = _bearer_token(request)
-            return self._of_key(key) if key else NOTHING
+            return NOTHING
         if _SENT_FOR_OTHERS.isdisjoint(request.headers):
             return _WITHOUT_KEYS
         return _WITHOUT_KEYS_FOR_OTHERS if self._origins.may_publish(request) else _WITHOUT_KEYS_FOREIGN_PAGE
 
+    def grant_for_poll(self, request: Request) -> Grant:
+        """What the client may poll besides the channels that everybody may. Raises: as `_of_sender`."""
+        if self._tokens is None and not self._some_key_polls:
+            return NOTHING
+        return self._of_sender(request) or NOTHING
+
+    def grant_of_token(self, token: str, request: Request) -> Grant:
+        """What a token in the body of this request allows.
+
+        Raises: InvalidToken; BadRequest if there is one in its head as well; Unavailable.
+        """
+        if self._tokens is None:
+            raise InvalidToken(_NO_TOKENS, field="token")
+        if b"authorization" in request.headers:
+            raise BadRequest("send a token either in the body or as Authorization: Bearer, not both", field="token")
+        return self._tokens.grant(token)
+
     def require(self, right: Right, request: Request) -> Grant:
         """What the request may do, which includes this right.
 
-        Raises: Unauthorized, Forbidden, ForbiddenOrigin.
+        Raises: Unauthorized, InvalidToken, Forbidden, ForbiddenOrigin; Unavailable.
         """
         grant = self.grant(request)
         if right in grant.rights:
             return grant
+        if grant.is_of_token:
+            raise Forbidden(f"the token does not allow this (it has no right to {right!r})")
+        if grant.key_name:
+            raise Forbidden(f"the key {grant.key_name!r} does not allow this (it has no right to {right!r})")
         if not self._keys:
             raise ForbiddenOrigin(
                 "pages of this origin may not publish: add it to the setting cors_origins, or use a publish key",
                 field="Origin",
             )
-        if not _bearer_token(request):
+        text = _bearer(request)
+        if not text:
             raise Unauthorized("send a publish key: Authorization: Bearer <key>")
-        raise Forbidden("this publish key is unknown")
+        raise Forbidden(_NO_TOKENS if _is_token(text) else "this publish key is unknown")
 
-    def _of_key(self, text: str) -> Grant:
-        given, found = text.strip().encode("latin-1"), NOTHING
-        # Compare with all keys, each in constant time, so that the time taken tells nothing about any of them.
-        for key, grant in self._keys:
-            if hmac.compare_digest(given, key):
-                found = grant
-        return found
+    def _of_sender(self, request: Request) -> Grant | None:
+        """What the request's key or token allows; None if it has none that is known here.
+
+        A token that is not accepted is an error: its sender meant to be somebody.
+        Raises: InvalidToken; ForbiddenOrigin; Unavailable while the token's key is looked for.
+        """
+        tokens = self._tokens
+        text = _bearer(request)
+        if not text:
+            return self._of_cookie(request) if self._cookie and b"cookie" in request.headers else None
+        if tokens is not None and (_is_token(text) or not self._keys):
+            return tokens.grant(text)
+        # A hash is as good as the key, but nothing about the keys follows from how long looking for it takes.
+        return self._keys.get(digest_of(text.strip())) if self._keys else None
+
+    def _of_cookie(self, request: Request) -> Grant | None:
+        """What the token in a cookie allows. A browser sends it with requests of any page."""
+        token = _cookie_value(request.header(b"cookie"), self._cookie)
+        if not token or self._tokens is None:
+            return None
+        if not self._origins.may_publish(request):
+            raise ForbiddenOrigin(
+                f"pages of this origin may not use the cookie {self._cookie}: add it to the setting cors_origins",
+                field="Origin",
+            )
+        return self._tokens.grant(token)
 
 
-def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: Node) -> None:
-    """Check that a grant has this right for these channels.
+def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: Node, rules: ChannelRules) -> None:
+    """Check that a grant has this right for these channels, and still has it.
 
     Unless it is for all channels, it is for names: whoever may use a number may not use the channel that has this id.
-    Raises: Forbidden; UnknownChannel for the id of a channel with a name, which is what an unknown id gets.
+    `rules`: those by which a token may not publish everywhere.
+    Raises: Forbidden; Revoked; UnknownChannel for the id of a channel with a name, which is what an unknown id gets.
     """
-    if grant.rights.get(right) is EVERYTHING:
-        return
-    if not grant.allows(right, channels):
-        raise Forbidden(f"you may not {right} here: not all of these channels are allowed")
-    for channel in channels:
-        if node.name_of(channel) != channel:
-            raise unknown_channel(channel)
+    if grant.is_of_token and (closed := rules.only_for_keys(channels)):
+        raise Forbidden(f"tokens may not publish on {closed!r}; a publish key may", field="channels")
+    if grant.rights.get(right) is not EVERYTHING:
+        if not grant.allows(right, channels):
+            raise Forbidden(f"you may not {_VERBS.get(right, right)} here: not all of these channels are allowed")
+        for channel in channels:
+            if node.name_of(channel) != channel:
+                raise unknown_channel(channel)
+    if node.is_revoked(grant):
+        raise Revoked()
 
 
-def _bearer_token(request: Request) -> str:
+def _bearer(request: Request) -> str:
     """The token in `Authorization: Bearer <token>`; empty if there is none."""
     scheme, _, token = request.header(b"authorization").partition(" ")
     return token if scheme.lower() == "bearer" else ""
+
+
+def _is_token(text: str) -> bool:
+    """Whether this is meant to be a token: they all begin with `{"` in base64url."""
+    return text.startswith("eyJ") and text.count(".") == 2
+
+
+def _cookie_value(header: str, name: str) -> str:
+    """The value of a cookie in a `Cookie` field (RFC 6265 §4.2.1); empty if it is not there."""
+    for pair in header.split(";"):
+        found, _, value = pair.strip().partition("=")
+        if found == name:
+            return value
+    return ""
 
 
 def _is_ip(name: str) -> bool:

@@ -5,6 +5,7 @@ All calls are documented, with examples that tests run, in docs/guide/.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import CancelledError
@@ -12,20 +13,21 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.core.errors import PushUpError
-from pushup.core.grant import NOTHING, READS_EVERYTHING, Grant
+from pushup.core.grant import NOTHING, Grant, Right
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
-from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.browser_client import Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.health import Operations
 from pushup.net.api.node_interface import Node, ServerView
+from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import Polling
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.request_log import shown_target
+from pushup.net.api.revoking import Revoking
 from pushup.net.api.router import Call, Router
 from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
@@ -62,42 +64,43 @@ class Api:
         origins: Origins,
         refusals: Refusals,
         machine: ServerView,
-        authorized_polls: AuthorizedPolls | None = None,
+        poll_access: PollAccess,
         streaming: Streaming | None = None,
     ) -> None:
-        """`publication_limit_bytes` is the limit of a publication's body; without `authorized_polls` everybody may
-        poll every channel; without `streaming` there are no event streams.
+        """`publication_limit_bytes` is the limit of a publication's body; without `streaming` there are no event
+        streams.
         """
         self._node = node
         self._access = access
         self._origins = origins
         self._refusals = refusals
-        self._anyone = READS_EVERYTHING if authorized_polls is None else NOTHING
         self._body_limit_bytes = polls.body_limit_bytes
         self._admitted: _Admitted | None = None  # most requests are complete when they are admitted, and called next
-        polling = Polling(node, polls, authorized_polls)
-        publishing = Publishing(node, publication_limits, refusals)
-        channels = Channels(node, machine, refusals)
+        polling = Polling(node, polls, poll_access)
+        publishing = Publishing(node, publication_limits, refusals, access)
+        channels = Channels(node, machine, refusals, access)
         operations = Operations(node, access, machine)
+        revoking = Revoking(node, refusals)
         streams: tuple[Call, ...] = ()
         if streaming is not None:
             streams = (
-                Call("GET", "/v1/events", streaming.stream_by_query),
-                Call("POST", "/v1/events", streaming.stream_by_body),
+                Call("GET", "/v1/events", streaming.stream_by_query, "read"),
+                Call("POST", "/v1/events", streaming.stream_by_body, "read"),
             )
         self._router = Router(
             (
-                Call("GET", "/v1/poll", polling.poll_by_query),
-                Call("POST", "/v1/poll", polling.poll_by_body),
+                Call("GET", "/v1/poll", polling.poll_by_query, "read"),
+                Call("POST", "/v1/poll", polling.poll_by_body, "read"),
                 *streams,
                 Call("GET", "/v1/cursor", polling.cursor),
                 Call("GET", "/v1/pushup.js", Script(origins).show),
                 Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
                 Call("GET", "/v1/channels", channels.list_page, "operate"),
-                Call("POST", "/v1/channels", channels.create, "publish"),
+                Call("POST", "/v1/channels", channels.create, "channels"),
                 Call("GET", "/v1/channels/{channel}", channels.show, "operate"),
-                Call("DELETE", "/v1/channels/{channel}", channels.close, "publish"),
-                Call("POST", "/v1/channels/{channel}/renew", channels.renew, "publish"),
+                Call("DELETE", "/v1/channels/{channel}", channels.close, "channels"),
+                Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
+                Call("POST", "/v1/revoke", revoking.revoke, "operate"),
                 Call("GET", "/v1/nodes", operations.nodes, "operate"),
                 Call("GET", "/healthz", operations.health),
                 Call("GET", "/readyz", operations.readiness),
@@ -136,12 +139,20 @@ class Api:
         """Raises: PushUpError."""
         self._access.check_host(request)
         call, argument = self._router.find(request)
-        grant = self._anyone if call.requires is None else self._access.require(call.requires, request)
-        return _Admitted(request, call, argument, grant)
+        return _Admitted(request, call, argument, self._grant(call.requires, request))
+
+    def _grant(self, required: Right | None, request: Request) -> Grant:
+        """What the request may do. Raises: PushUpError."""
+        if required is None:
+            return NOTHING
+        return self._access.grant_for_poll(request) if required == "read" else self._access.require(required, request)
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         """Answer with an error; `request` is None when not even its head could be read."""
-        grant = self._access.grant(request) if request is not None and error.operator_detail else NOTHING
+        grant = NOTHING
+        if request is not None and error.operator_detail:
+            with suppress(PushUpError):
+                grant = self._access.grant(request)
         self._refusals.answer(error, exchange, grant)
 
     def abandon(self, held: Held) -> None:

@@ -13,7 +13,7 @@ from pushup.core.channels import is_id
 from pushup.core.commands import Close, Command, Create, Outcome, Renew
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant
-from pushup.net.api.access import check_channels
+from pushup.net.api.access import Access, check_channels
 from pushup.net.api.bodies import BodyDecoder, check_name, json_response
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import Node, ServerView
@@ -35,22 +35,23 @@ _renew = BodyDecoder(RenewBody, '{"ttl": 3600}')
 class Channels:
     """Changes and shows channels."""
 
-    def __init__(self, node: Node, machine: ServerView, refusals: Refusals) -> None:
+    def __init__(self, node: Node, machine: ServerView, refusals: Refusals, access: Access) -> None:
         self._node = node
         self._machine = machine
         self._refusals = refusals
+        self._rules = access.rules
 
     def create(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         command = read_create(request.body)
-        check_channels(grant, "publish", (command.name or "",), self._node)
+        check_channels(grant, "channels", (command.name or "",), self._node, self._rules)
         self._submit(command, exchange, grant, lambda outcome: json_response(outcome, 201))
 
     def renew(self, request: Request, name: str, exchange: Exchange, grant: Grant) -> None:
-        check_channels(grant, "publish", (name,), self._node)
+        check_channels(grant, "channels", (name,), self._node, self._rules)
         self._submit(read_renew(name, request.body), exchange, grant, json_response)
 
     def close(self, request: Request, name: str, exchange: Exchange, grant: Grant) -> None:
-        check_channels(grant, "publish", (name,), self._node)
+        check_channels(grant, "channels", (name,), self._node, self._rules)
         self._submit(Close(name), exchange, grant, lambda outcome: Response(204))
 
     def list_page(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:

@@ -8,6 +8,7 @@ Events that go to many streams are encoded once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -67,10 +68,16 @@ class EventEncoding:
         self._answer: Answer | None = None
         self._written = b""
 
-    def start(self, cursor: str, ticket: str) -> bytes:
-        """The beginning of a stream, with the client's cursor and its ticket, where these are new to it."""
+    def start(self, cursor: str, ticket: str, seconds: float) -> bytes:
+        """The beginning of a stream, with the client's cursor and its ticket, where these are new to it.
+
+        `seconds`: for how long it may follow the stream; infinite if that has no end.
+        """
         form = self._form
         parts = [form.start]
+        if seconds < math.inf:
+            told: dict[str, str | int] = {"expires_in": int(seconds)}
+            parts.append(form.event(b"expiry", b"", write(told)))
         if ticket:
             parts.append(form.event(b"ticket", b"", write({"ticket": ticket})))
         if cursor:

@@ -11,7 +11,8 @@ from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Confirmation, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
-from pushup.core.held_by_subject import HeldBySubject
+from pushup.core.grant import Grant
+from pushup.core.held_on_grants import HeldOnGrants
 from pushup.core.poll import Poll
 from pushup.core.subscription import Holder, Subscription
 
@@ -26,7 +27,8 @@ class Node(Protocol):
     def poll(self, poll: Poll, holder: Holder, at_most: float = math.inf, /) -> Answer | Subscription[Holder]: ...
     def abandon(self, subscription: Subscription[Any], /) -> None: ...
     @property
-    def held_by_subject(self) -> HeldBySubject: ...
+    def held_on_grants(self) -> HeldOnGrants: ...
+    def is_revoked(self, grant: Grant, /) -> bool: ...
     @property
     def is_draining(self) -> bool: ...
 

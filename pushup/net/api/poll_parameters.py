@@ -14,19 +14,15 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime
-from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from pushup.core.cursor import parse_cursor
 from pushup.core.errors import BadRequest
+from pushup.core.memo import Memo
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
 from pushup.net.api.bodies import BodyDecoder, check_name
 from pushup.net.api.schemas import PollBody, PollLimits
 from pushup.net.api.suggestions import shown_name, suggestion
-
-ENTRY_BYTES = 100
-"""The memory of an entry beside its key and its value: its place in a table that has just grown, and the key's own
-overhead."""
 
 REMEMBERED_BYTES = 256 * 1024
 """The memory of remembered query strings, and of remembered selections. Clients that wait for the same next message
@@ -63,36 +59,6 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]
 _body = BodyDecoder(PollBody, '{"channels": ["news"]}')
 
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class Memo(Generic[K, V]):
-    """What was made of the text that clients sent, to be used again.
-
-    Up to `limit_bytes`, since clients choose that text. Beyond that all is forgotten: what is in use comes again soon.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._known: dict[K, V] = {}
-        self.bytes = 0
-
-    def get(self, key: K) -> V | None:
-        return self._known.get(key)
-
-    def add(self, key: K, value: V, size: int) -> None:
-        """Remember a new key; `size`: the bytes of its key and its value. One above the limit is not remembered."""
-        size += ENTRY_BYTES
-        if size > self._limit_bytes:
-            return
-        if self.bytes + size > self._limit_bytes:
-            self._known.clear()
-            self.bytes = 0
-        self._known[key] = value
-        self.bytes += size
-
-
 class PollReader:
     """Reads polls. Equal polls become the same object, so that their answers are made once."""
 
@@ -127,13 +93,13 @@ class PollReader:
             self._without_cursor.add(key, Poll(poll.selection, timeout=poll.timeout), len(key) + _size(poll.selection))
         return poll
 
-    def from_body(self, body: bytes) -> Poll:
-        """Raises: BadRequest naming the field."""
+    def from_body(self, body: bytes) -> tuple[Poll, str]:
+        """The poll, and the token in the body; empty if there is none. Raises: BadRequest naming the field."""
         given = _body.decode(body)
         for name in NOT_OF_STREAMS:
             if getattr(given, name) is not None and name not in self._parameters:
                 raise BadRequest(_not_of_streams(name), field=name)
-        return self._poll(given, "channels")
+        return self._poll(given, "channels"), given.token
 
     def _read(self, query: bytes) -> Poll:
         channels: list[str] = []
@@ -204,8 +170,10 @@ def _not_of_streams(name: str) -> str:
 
 
 def _unknown_parameter(name: str, value: str, known: tuple[str, ...]) -> str:
-    if name in ("ticket", "token"):
+    if name == "ticket":
         return f"unknown parameter {name!r}; send a ticket as the header field PushUp-Ticket"
+    if name in ("token", "access_token"):
+        return f"unknown parameter {name!r}; URLs are logged: send a token as Authorization: Bearer <token>"
     meant = suggestion(name, known)
     if meant is None:
         return f"unknown parameter {name!r}; the parameters are {', '.join(known)}"

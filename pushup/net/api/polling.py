@@ -1,6 +1,6 @@
 """Long polls: `GET /v1/poll`, `POST /v1/poll`, and `GET /v1/cursor`.
 
-Reading the parameters (`poll_parameters`), asking whether the client may (`authorized_polls`) and the cursor are shared
+Reading the parameters (`poll_parameters`), finding out whether the client may (`poll_access`) and the cursor are shared
 with whatever else delivers messages; holding the request and writing one answer is what makes it a long poll.
 """
 
@@ -13,53 +13,59 @@ from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
-from pushup.core.grant import EVERYTHING, Grant
-from pushup.core.held_by_subject import HeldOnGrant
+from pushup.core.grant import NOTHING, Grant
+from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.poll import Poll
 from pushup.core.subscription import Holder, Subscription
-from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node
+from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
-from pushup.net.api.schemas import AnswerWithTicket
+from pushup.net.api.schemas import told_of_end
 from pushup.net.application_interface import Cancellable, Exchange
-from pushup.net.http_errors import TicketExpired, problem
+from pushup.net.http_errors import problem
 from pushup.net.requests_and_responses import Request
+
+BEFORE_END_SECONDS = 0.25
+"""A poll is answered this long before its grant ends, with its cursor: later it would get only an error."""
+
+ENDS_SOON_SECONDS = 120.0
+"""Answers say for how long a token is still valid when it is less than this. Others are the same for many clients, and
+encoded once."""
 
 
 class Polling:
     """Answers polls, or holds them until there is something to answer."""
 
-    def __init__(self, node: Node, reader: PollReader, authorized_polls: AuthorizedPolls | None) -> None:
+    def __init__(self, node: Node, reader: PollReader, poll_access: PollAccess) -> None:
         self._node = node
         self._reader = reader
-        self._authorized_polls = authorized_polls
+        self._poll_access = poll_access
 
     def poll_by_query(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
         return self._poll(self._reader.from_query(query), request, exchange, grant)
 
     def poll_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        return self._poll(self._reader.from_body(request.body), request, exchange, grant)
+        poll, token = self._reader.from_body(request.body)
+        return self._poll(poll, request, exchange, self._poll_access.with_token(grant, token, request))
 
     def cursor(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         exchange.respond(json_response({"cursor": str(self._node.here)}))
 
     def _poll(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        if grant.rights.get("read") is EVERYTHING:
+        return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._granted, poll, exchange))
+
+    def _granted(self, poll: Poll, exchange: Exchange, grant: Grant) -> None:
+        if grant is NOTHING:
             result = self._node.poll(poll, exchange)
             if isinstance(result, Subscription):
                 exchange.hold(result)
             else:
                 exchange.answer(result)
-            return None
-        authorized_polls = self._authorized_polls
-        assert authorized_polls is not None  # or everybody may read everything
-        granted = partial(self._poll_granted, poll, exchange, authorized_polls)
-        return authorized_polls.when_granted(poll, request, exchange, granted)
-
-    def _poll_granted(self, poll: Poll, exchange: Exchange, authorized_polls: AuthorizedPolls, grant: Grant) -> None:
-        granted = GrantedPoll(exchange, grant, authorized_polls)
-        result = self._node.poll(poll, granted, authorized_polls.seconds_left(grant))
+            return
+        granted = GrantedPoll(exchange, grant, self._poll_access)
+        seconds = self._poll_access.seconds_left(grant) - BEFORE_END_SECONDS
+        result = self._node.poll(poll, granted, seconds)
         if isinstance(result, Subscription):
             granted.hold(result)
         else:
@@ -69,25 +75,25 @@ class Polling:
 class GrantedPoll:
     """Answers a poll while its grant is valid; after that the client has to poll again."""
 
-    __slots__ = ("_authorized_polls", "_exchange", "_subscription", "grant")
+    __slots__ = ("_exchange", "_poll_access", "_subscription", "grant")
 
-    def __init__(self, exchange: Exchange, grant: Grant, authorized_polls: AuthorizedPolls) -> None:
+    def __init__(self, exchange: Exchange, grant: Grant, poll_access: PollAccess) -> None:
         self._exchange = exchange
         self.grant = grant
-        self._authorized_polls = authorized_polls
+        self._poll_access = poll_access
         self._subscription: Subscription[Any] | None = None  # while it is held
 
     def hold(self, subscription: Subscription[Any]) -> None:
         """There is nothing to answer yet."""
         self._subscription = subscription
-        self._authorized_polls.node.held_by_subject.add(self)
+        self._poll_access.node.held_on_grants.add(self)
         self._exchange.hold(self)
 
     def cancel(self) -> None:
         """The client has left; one whose poll was answered is ignored."""
         subscription = self._release()
         if subscription is not None:
-            self._authorized_polls.node.abandon(subscription)
+            self._poll_access.node.abandon(subscription)
 
     def end(self, error: PushUpError) -> None:
         """Answer with an error before there is something to answer; ignored if it is not held, or its answer is due."""
@@ -99,18 +105,17 @@ class GrantedPoll:
         """No longer held; returns what it waited in."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
-            self._authorized_polls.node.held_by_subject.discard(self)
+            self._poll_access.node.held_on_grants.discard(self)
         return subscription
 
     def answer(self, answer: Answer) -> None:
         self._release()
-        ticket = self.grant.new_ticket
-        if self._authorized_polls.seconds_left(self.grant) <= 0:
+        grant, seconds = self.grant, self._poll_access.seconds_left(self.grant)
+        if seconds <= 0:
             # The answer is not lost: the client's cursor has not moved.
-            self._exchange.respond(problem(TicketExpired("poll again, without this ticket")))
-        elif ticket:
-            told = AnswerWithTicket(answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, ticket)
-            self._exchange.respond(json_response(told))
+            self._exchange.respond(problem(self._poll_access.why_ended(grant)))
+        elif grant.new_ticket or (grant.is_of_token and seconds < ENDS_SOON_SECONDS):
+            self._exchange.respond(json_response(told_of_end(answer, grant.new_ticket, seconds)))
         else:
             self._exchange.answer(answer)
 

@@ -20,7 +20,7 @@ from pushup.core.commands import Ack, Confirmation, Draft, Outcome, Publish, Pub
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant
-from pushup.net.api.access import check_channels
+from pushup.net.api.access import Access, check_channels
 from pushup.net.api.bodies import BodyDecoder, check_name, write
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import Node
@@ -44,7 +44,7 @@ ACK_LIMIT_SECONDS = 60.0
 EVENT_LIMIT = 64
 """Characters of a message's `event`."""
 
-RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "gap", "message", "open", "ticket"})
+RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "expiry", "gap", "message", "open", "ticket"})
 """For events of PushUp's own, and those that browsers' `EventSource` fires."""
 
 _EVENT = re.compile(r"[A-Za-z0-9_.:/-]+").fullmatch
@@ -60,10 +60,11 @@ _publication = BodyDecoder(
 class Publishing:
     """Publishes messages, and tells publishers what became of them."""
 
-    def __init__(self, node: Node, limits: PublicationLimits, refusals: Refusals) -> None:
+    def __init__(self, node: Node, limits: PublicationLimits, refusals: Refusals, access: Access) -> None:
         self._node = node
         self._limits = limits
         self._refusals = refusals
+        self._rules = access.rules
 
     def publish(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         key = request.header(b"idempotency-key")
@@ -71,7 +72,7 @@ class Publishing:
             raise BadRequest(f"Idempotency-Key can have at most {KEY_LIMIT} characters", field="Idempotency-Key")
         command, as_list, ack, seconds = read_publication(request.body, key or None, self._limits, grant.key_name)
         for draft in command.messages:
-            check_channels(grant, "publish", draft.channels, self._node)
+            check_channels(grant, "publish", draft.channels, self._node, self._rules)
 
         # The callback may be kept for a long time: it must not keep the request and the command alive.
         def on_outcome(outcome: Outcome) -> None:

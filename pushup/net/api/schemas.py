@@ -90,6 +90,7 @@ class PollBody(Struct, forbid_unknown_fields=True):
     limit: int | None = None
     from_: float | str | None = msgspec.field(default=None, name="from")
     to: float | str | None = None
+    token: str = ""
 
 
 class PublishedOne(Struct, frozen=True, omit_defaults=True):
@@ -110,7 +111,15 @@ class PublishedMany(Struct, frozen=True, omit_defaults=True):
     nodes: int | None = None
 
 
-class AnswerWithTicket(Answer, frozen=True):
-    """A poll's answer to a client that gets a ticket with it."""
+class AnswerBeforeEnd(Answer, frozen=True, omit_defaults=True):
+    """A poll's answer that says for how many more seconds the client may poll, perhaps with a new ticket."""
 
-    ticket: str
+    expires_in: int
+    ticket: str = ""
+
+
+def told_of_end(answer: Answer, ticket: str, seconds: float) -> AnswerBeforeEnd:
+    """`ticket`: empty if there is no new one."""
+    return AnswerBeforeEnd(
+        answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, int(seconds), ticket
+    )

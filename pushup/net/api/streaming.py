@@ -12,7 +12,6 @@ and the client continues where it was.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,13 +22,13 @@ from twisted.internet.defer import Deferred
 from pushup.core.answer import Answer
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import BadRequest, PushUpError
-from pushup.core.grant import EVERYTHING, Grant
-from pushup.core.held_by_subject import HeldOnGrant
+from pushup.core.grant import Grant
+from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Holder, Subscription
-from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.event_encoding import EventEncoding, EventEncodings
 from pushup.net.api.node_interface import Node
+from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.application_interface import Exchange, Streamed
 from pushup.net.http_errors import NotAcceptable, problem
@@ -57,7 +56,7 @@ class Streaming:
         self,
         node: Node,
         reader: PollReader,
-        authorized_polls: AuthorizedPolls | None,
+        poll_access: PollAccess,
         limits: StreamLimits,
         *,
         seconds: Callable[[], float],
@@ -73,7 +72,7 @@ class Streaming:
         self.count = 0
         """How many streams are open."""
         self._reader = reader
-        self._authorized_polls = authorized_polls
+        self.poll_access = poll_access
         self._heartbeat_seconds = limits.stream_heartbeat_seconds
         self._most_seconds = limits.stream_seconds
         self._random = random
@@ -88,7 +87,8 @@ class Streaming:
         return self._stream(self._reader.from_query(query), request, exchange, grant)
 
     def stream_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        return self._stream(self._reader.from_body(request.body), request, exchange, grant)
+        poll, token = self._reader.from_body(request.body)
+        return self._stream(poll, request, exchange, self.poll_access.with_token(grant, token, request))
 
     def next_poll(self, selection: Selection, answer: Answer) -> Poll:
         """The poll that continues after an answer."""
@@ -98,21 +98,13 @@ class Streaming:
             poll = self._next = Poll(selection, parse_cursor(answer.cursor), self._heartbeat_seconds, stays=True)
         return poll
 
-    def seconds_left(self, grant: Grant) -> float:
-        """How long this grant is still valid."""
-        return math.inf if self._authorized_polls is None else self._authorized_polls.seconds_left(grant)
-
     def _stream(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
         encoding = self._encodings.find(request.header(b"accept"), chunked=not request.is_1_0)
         if encoding is None:
             raise NotAcceptable("events come as text/event-stream or as application/x-ndjson", field="Accept")
         poll = Poll(poll.selection, _cursor(poll, request), self._heartbeat_seconds, stays=True)
         begin = partial(self._show if request.method == b"HEAD" else self._begin, poll, exchange, encoding)
-        if grant.rights.get("read") is EVERYTHING:
-            begin(grant)
-            return None
-        assert self._authorized_polls is not None  # or everybody may read everything
-        return self._authorized_polls.when_granted(poll, request, exchange, begin)
+        return self.poll_access.when_granted(poll, grant, request, exchange, begin)
 
     def _begin(self, poll: Poll, exchange: Exchange, encoding: EventEncoding, grant: Grant) -> None:
         ends_at = self.seconds() + self._most_seconds * (1 - AGE_JITTER * self._random())
@@ -163,9 +155,9 @@ class Stream:
         else:
             told = ""
         self._streaming.count += 1
-        node.held_by_subject.add(self)
+        node.held_on_grants.add(self)
         self._exchange, encoding = exchange, self._encoding
-        first = encoding.start(told, self.grant.new_ticket)
+        first = encoding.start(told, self.grant.new_ticket, self._streaming.poll_access.seconds_left(self.grant))
         if not isinstance(result, Subscription):
             first += encoding.first_answer(result) if has_none else encoding.answer(result)
         is_sent = exchange.stream(self, encoding.content_type, first, chunked=encoding.is_chunked)
@@ -183,8 +175,8 @@ class Stream:
         exchange, subscription = self._exchange, self._subscription
         if exchange is None:
             return  # the client has left meanwhile
-        if self._streaming.seconds_left(self.grant) <= 0:
-            self._end(b"")
+        if self._streaming.poll_access.seconds_left(self.grant) <= 0:
+            self.end(self._streaming.poll_access.why_ended(self.grant))
             return
         is_sent = exchange.write(self._encoding.answer(answer))
         if not self._is_open:
@@ -244,11 +236,16 @@ class Stream:
             return None
         if result.tells_something:
             return result
-        self._end(self._encoding.answer(result))  # its time is over, or it would be held
+        # Its time is over, or it would be held.
+        access = self._streaming.poll_access
+        if access.seconds_left(self.grant) <= 0:
+            self.end(access.why_ended(self.grant))
+        else:
+            self._end(self._encoding.answer(result))
         return None
 
     def _seconds_left(self) -> float:
-        return min(self._ends_at - self._streaming.seconds(), self._streaming.seconds_left(self.grant))
+        return min(self._ends_at - self._streaming.seconds(), self._streaming.poll_access.seconds_left(self.grant))
 
     def _end(self, last: bytes) -> None:
         """Send the last events, and end the stream."""
@@ -260,7 +257,7 @@ class Stream:
     def _close(self) -> None:
         self._exchange = None
         self._streaming.count -= 1
-        self._streaming.node.held_by_subject.discard(self)
+        self._streaming.node.held_on_grants.discard(self)
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             self._streaming.node.abandon(subscription)

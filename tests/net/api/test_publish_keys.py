@@ -12,6 +12,7 @@ from pushup.core.errors import Forbidden, PushUpError, Unauthorized, UnknownChan
 from pushup.core.grant import EVERYTHING, Grant, Scope
 from pushup.net.api.access import Access, check_channels
 from pushup.net.api.channel_routes import Channels
+from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.error_responses import Refusals
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.publishing import Publishing
@@ -211,8 +212,8 @@ def test_a_grant_for_some_channels(names: tuple[str, ...], error: type[PushUpErr
     """It allows publishing to them, and changing them, and no other; nothing changes if one of several is another."""
     node = InMemoryNode()
     refusals = Refusals(node.metrics, node.clock.seconds)
-    publishing = Publishing(node.node, PublicationLimits(), refusals)
-    channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), refusals)
+    publishing = Publishing(node.node, PublicationLimits(), refusals, node.access)
+    channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), refusals, node.access)
     drafts = [{"channels": ["a"], "data": 1}, {"channels": names, "data": 2}]
     calls: list[tuple[Callable[..., object], Any, Any]] = [
         (publishing.publish, {"channels": names, "data": 1}, b""),
@@ -240,8 +241,8 @@ def test_a_number_is_not_the_channel_with_that_id() -> None:
     nameless = str(node.call("POST", "/v1/channels", {}).json["id"])
     grant = Grant({"publish": Scope(frozenset([private, nameless, "private"]))})
     with pytest.raises(UnknownChannel):
-        check_channels(grant, "publish", (private,), node.node)
-    check_channels(grant, "publish", (nameless, "private"), node.node)
-    check_channels(Grant({"publish": EVERYTHING}), "publish", (private,), node.node)
+        check_channels(grant, "publish", (private,), node.node, ChannelRules())
+    check_channels(grant, "publish", (nameless, "private"), node.node, ChannelRules())
+    check_channels(Grant({"publish": EVERYTHING}), "publish", (private,), node.node, ChannelRules())
     with pytest.raises(Forbidden):
-        check_channels(grant, "read", (nameless,), node.node)
+        check_channels(grant, "read", (nameless,), node.node, ChannelRules())

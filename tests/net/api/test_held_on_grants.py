@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import cast
 
@@ -9,6 +10,7 @@ import pytest
 
 from pushup.core.answer import Answer
 from pushup.core.errors import Forbidden
+from pushup.core.grant import Grant
 from pushup.core.held_polls import SLICE
 from pushup.net.api.polling import GrantedPoll
 from pushup.net.api.streaming import Stream
@@ -20,6 +22,10 @@ from tests.net.in_memory_server import Client
 REVOKED = Forbidden("you may not poll any longer")
 
 
+def issued_before(time: float) -> Callable[[Grant], bool]:
+    return lambda grant: grant.issued_at < time
+
+
 def test_polls_and_streams_are_found() -> None:
     """Those of a subject, in the order in which they came; those of others and of nobody are elsewhere."""
     node = AuthorizedNode()
@@ -28,12 +34,12 @@ def test_polls_and_streams_are_found() -> None:
     node.begin("GET", "/v1/events?channel=a", pushup_ticket=ann)
     node.begin_poll("channel=a", node.ticket("a", subject="ben"))
     node.begin_poll("channel=a", node.ticket("a"))
-    held = node.node.held_by_subject
-    assert [type(each) for each in held.of("ann")] == [GrantedPoll, Stream]
-    assert {each.grant.subject for each in held.of("ann")} == {"ann"}
-    assert len(held.of("ben")) == 1
-    assert held.of("") == held.of("cleo") == ()
-    assert held.subjects == {"ann", "ben"}
+    held = node.node.held_on_grants
+    assert [type(each) for each in held.of("sub:ann")] == [GrantedPoll, Stream]
+    assert {each.grant.subject for each in held.of("sub:ann")} == {"ann"}
+    assert len(held.of("sub:ben")) == 1
+    assert held.of("") == held.of("sub:cleo") == ()
+    assert held.names == {"sub:ann", "sub:ben"}
 
 
 def test_the_application_names_the_subject() -> None:
@@ -41,11 +47,11 @@ def test_the_application_names_the_subject() -> None:
     node = AuthorizedNode()
     node.application.subject = "ann"
     first = node.begin_poll("channel=a")
-    assert node.node.held_by_subject.subjects == set()
+    assert node.node.held_on_grants.names == set()
     node.application.allow()
-    (held,) = node.node.held_by_subject.of("ann")
+    (held,) = node.node.held_on_grants.of("sub:ann")
     node.begin_poll("channel=a", held.grant.new_ticket)
-    assert len(node.node.held_by_subject.of("ann")) == 2
+    assert len(node.node.held_on_grants.of("sub:ann")) == 2
     assert not first.responses
 
 
@@ -56,16 +62,16 @@ def test_ending_a_poll_and_a_stream() -> None:
     poll = node.begin_poll("channel=a", ann)
     stream = node.begin("GET", "/v1/events?channel=a", pushup_ticket=ann)
     other = node.begin_poll("channel=a", node.ticket("a", subject="ben"))
-    node.node.held_by_subject.end("ann", node.wall(), REVOKED)
+    node.node.held_on_grants.end("sub:ann", issued_before(node.wall()), REVOKED)
     assert poll.responses[0].status == 403
     events, is_complete = read_chunks(stream.written)
     assert read_events(events)[-1].event == "error"
     assert is_complete
     assert (node.streaming.count, node.polls.count) == (0, 1)
-    assert node.node.held_by_subject.subjects == {"ben"}
+    assert node.node.held_on_grants.names == {"sub:ben"}
     node.publish("a", data=1)
     assert len(other.answers) == 1
-    assert node.node.held_by_subject.subjects == set()
+    assert node.node.held_on_grants.names == set()
 
 
 def test_a_poll_whose_answer_is_due_is_not_ended() -> None:
@@ -73,17 +79,17 @@ def test_a_poll_whose_answer_is_due_is_not_ended() -> None:
     node = AuthorizedNode()
     first = node.begin_poll("channel=a", node.ticket("a", subject="ann"))
     second = node.begin_poll("channel=a", node.ticket("a", subject="ben"))
-    taken, answer = node.node.held_by_subject, first.answer
+    taken, answer = node.node.held_on_grants, first.answer
 
     def answer_and_end(given: Answer) -> None:
         answer(given)
-        taken.end("ben", node.wall(), REVOKED)
+        taken.end("sub:ben", issued_before(node.wall()), REVOKED)
 
     first.answer = answer_and_end  # type: ignore[method-assign, assignment]
     node.publish("a", data=1)
     node.run()
     assert (len(second.answers), second.responses) == (1, [])
-    assert taken.subjects == set()
+    assert taken.names == set()
 
 
 def test_what_was_issued_later_stays() -> None:
@@ -91,9 +97,9 @@ def test_what_was_issued_later_stays() -> None:
     node = AuthorizedNode()
     old = node.begin_poll("channel=a", node.ticket("a", subject="ann", issued_at=99))
     new = node.begin_poll("channel=a", node.ticket("a", subject="ann", issued_at=100))
-    node.node.held_by_subject.end("ann", 100, REVOKED)
+    node.node.held_on_grants.end("sub:ann", issued_before(100), REVOKED)
     assert (len(old.responses), len(new.responses)) == (1, 0)
-    assert node.node.held_by_subject.subjects == {"ann"}
+    assert node.node.held_on_grants.names == {"sub:ann"}
 
 
 def test_many_are_ended_in_slices() -> None:
@@ -101,7 +107,7 @@ def test_many_are_ended_in_slices() -> None:
     node = AuthorizedNode()
     ticket = node.ticket("a", subject="ann")
     polls = [node.begin_poll("channel=a", ticket) for _ in range(SLICE * 2 + 2)]
-    node.node.held_by_subject.end("ann", node.wall(), REVOKED)
+    node.node.held_on_grants.end("sub:ann", issued_before(node.wall()), REVOKED)
     assert sum(bool(poll.responses) for poll in polls) == SLICE
     held = polls[-1].held
     assert held is not None
@@ -110,23 +116,23 @@ def test_many_are_ended_in_slices() -> None:
     assert sum(bool(poll.responses) for poll in polls) == 2 * SLICE
     node.run()
     assert sum(bool(poll.responses) for poll in polls) == 2 * SLICE + 1
-    assert node.node.held_by_subject.subjects == set()
+    assert node.node.held_on_grants.names == set()
     assert node.is_quiet()
 
 
 def test_equal_requests_of_two_users() -> None:
     """Whatever is remembered of a request, its grant is its own: equal polls are held for whoever sent each."""
     connected = Connected()
-    held = connected.node.node.held_by_subject
+    held = connected.node.node.held_on_grants
     tickets = {name: connected.node.ticket("a", subject=name) for name in ("ann", "ben", "")}
     for count in range(1, 4):
         for ticket in tickets.values():
             connected.poll("channel=a&timeout=20", f"PushUp-Ticket: {ticket}")
-        assert {name: len(held.of(name)) for name in tickets} == {"ann": count, "ben": count, "": 0}
+        assert {name: len(held.of(f"sub:{name}")) for name in tickets} == {"ann": count, "ben": count, "": 0}
     connected.poll("channel=a&timeout=20", f"PushUp-Ticket: {tickets['ann'][:-1]}_")
     connected.poll("channel=a&timeout=20")
     assert len(connected.node.application.asked) == 2
-    assert len(held.of("ann")) == 3
+    assert len(held.of("sub:ann")) == 3
 
 
 class Model:
@@ -136,7 +142,7 @@ class Model:
         self.random = random
         self.connected = Connected()
         self.node = self.connected.node
-        self.held = self.node.node.held_by_subject
+        self.held = self.node.node.held_on_grants
         self.clients: list[Client] = []
 
     def arrive(self) -> None:
@@ -174,12 +180,13 @@ class Model:
         self.node.wall_ahead += self.random.choice((10.0, SECONDS + 1.0, -30.0))
 
     def end(self) -> None:
-        self.held.end(self.random.choice(("ann", "ben", "", "dee")), self.random.randrange(120), REVOKED)
+        name = self.random.choice(("sub:ann", "sub:ben", "sub:", "sub:dee"))
+        self.held.end(name, issued_before(self.random.randrange(120)), REVOKED)
 
     def check(self) -> None:
         """What is found by subject is what connections hold: nothing else, nothing twice, and nothing of nobody."""
         self.node.check()
-        of_node = [each for subject in self.held.subjects for each in self.held.of(subject)]
+        of_node = [each for subject in self.held.names for each in self.held.of(subject)]
         assert len(of_node) == len(set(of_node))
         for each in of_node:
             assert each.grant.subject
@@ -214,4 +221,4 @@ def test_the_index_is_what_is_held(seed: int) -> None:
             client.reset()
     model.node.run()
     model.check()
-    assert model.held.subjects == set()
+    assert model.held.names == set()

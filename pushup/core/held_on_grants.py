@@ -1,0 +1,72 @@
+"""The polls and streams that a node holds on tokens and tickets, so that they can be ended before their time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import Protocol
+
+from pushup.core.errors import PushUpError
+from pushup.core.grant import Grant
+from pushup.core.held_polls import SLICE
+
+
+class HeldOnGrant(Protocol):
+    """A held poll or an open stream, and what allows it."""
+
+    @property
+    def grant(self) -> Grant: ...
+    def end(self, error: PushUpError, /) -> None:
+        """Tell its client why it ends. It calls `discard`; if it has ended already it does nothing."""
+
+
+class HeldOnGrants:
+    """Contains nothing that has ended, and nothing whose grant has neither subject nor name. Each change is O(1)."""
+
+    def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
+        """`soon` calls its argument later, in this turn of the reactor or the next."""
+        self._soon = soon
+        self._held: dict[str, dict[HeldOnGrant, None]] = {}  # in order of arrival, the same in each run of a simulation
+
+    def of(self, name: str) -> tuple[HeldOnGrant, ...]:
+        """What is held for a subject or on a token, as revocations name it; the oldest first."""
+        return tuple(self._held.get(name, ()))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The subjects and tokens for which something is held. O(their number)."""
+        return frozenset(self._held)
+
+    def add(self, held: HeldOnGrant) -> None:
+        for name in held.grant.names:
+            self._held.setdefault(name, {})[held] = None
+
+    def discard(self, held: HeldOnGrant) -> None:
+        """It has ended, in whatever way."""
+        for name in held.grant.names:
+            under_name = self._held.get(name)
+            if under_name is not None:
+                under_name.pop(held, None)
+                if not under_name:
+                    del self._held[name]
+
+    def end(self, name: str, is_revoked: Callable[[Grant], bool], error: PushUpError) -> None:
+        """End what is held under this name on grants that are revoked, in slices.
+
+        What arrives later, or is answered before its slice, is not ended: refuse such grants first.
+        """
+        self._end_some(iter([held for held in self._held.get(name, ()) if is_revoked(held.grant)]), error)
+
+    def end_all(self, is_revoked: Callable[[Grant], bool], error: PushUpError) -> None:
+        """The same for all names. O(all)."""
+        for name in list(self._held):
+            self.end(name, is_revoked, error)
+
+    def _end_some(self, ending: Iterator[HeldOnGrant], error: PushUpError) -> None:
+        count = 0
+        for held in islice(ending, SLICE):
+            held.end(error)
+            count += 1
+        if count == SLICE:
+            self._soon(partial(self._end_some, ending, error))

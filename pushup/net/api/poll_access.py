@@ -1,0 +1,175 @@
+"""Who may poll what: whoever has a token (or a key) for it, whom the application allows, or everybody, by channel.
+
+A token, or the application's decision, is a `Grant`, and ends: no poll is held for longer. The application is asked
+about a client that has no valid ticket (header field `PushUp-Ticket`); its answer comes with a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from pushup.core.channels import unknown_channel
+from pushup.core.errors import (
+    BadRequest,
+    Forbidden,
+    Overloaded,
+    PushUpError,
+    Revoked,
+    TokenExpired,
+    Unauthorized,
+)
+from pushup.core.grant import NOTHING, Grant
+from pushup.core.poll import Poll
+from pushup.net.api.access import Access
+from pushup.net.api.node_interface import Node
+from pushup.net.application_interface import Exchange
+from pushup.net.http_errors import TicketExpired
+from pushup.net.requests_and_responses import Request
+
+TICKET_HEADER = b"pushup-ticket"
+
+RETRY_AFTER_SECONDS = 2
+"""When a poll that was refused because of too many others may be tried again; some of those are answered by then."""
+
+T = TypeVar("T")
+
+
+class Authorization(Protocol):
+    """Asks the application who may poll what."""
+
+    def grant_of(self, ticket: str, channels: tuple[str, ...]) -> Grant | None:
+        """The grant in a ticket for polls of these channels; None if it does not allow them now."""
+
+    def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Grant]:
+        """Ask whether the client with these header fields may poll these channels.
+
+        Fires with a grant that has a ticket; fails with a PushUpError.
+        """
+
+
+class PollAccess:
+    """Gives polls their grants."""
+
+    def __init__(
+        self,
+        node: Node,
+        access: Access,
+        wall: Callable[[], float],
+        authorization: Authorization | None = None,
+        limit_bytes: int = 0,
+    ) -> None:
+        """`wall` returns seconds since the epoch, as in tokens and tickets.
+
+        `limit_bytes`: the memory that all requests together may take while the application is asked about them.
+        """
+        self.node = node
+        self._wall = wall
+        self._access = access
+        self._rules = access.rules
+        self._authorization = authorization
+        self._limit_bytes = limit_bytes
+        self._asking_bytes = 0
+
+    def when_granted(
+        self, poll: Poll, grant: Grant, request: Request, exchange: Exchange, call: Callable[[Grant], None]
+    ) -> Deferred[None] | None:
+        """Call with what the client may poll: at once, or when the application has decided; it is held meanwhile.
+
+        `grant`: what its token or key allows. The call gets NOTHING if nothing is needed, and nothing was sent.
+        Raises: Unauthorized, Forbidden, Revoked; BadRequest; Overloaded; UnknownChannel. The Deferred fails with these,
+        and with the PushUpError with which the application refuses the client, or which says that it was not asked.
+        Only clients that may poll learn that a channel is unknown.
+        """
+        if grant is NOTHING and self._rules.everybody_polls:
+            call(grant)
+            return None
+        channels = poll.selection.channels
+        uncovered = self._uncovered(channels, grant)
+        if not uncovered:
+            call(grant)
+            return None
+        self._check_sender(uncovered, channels, grant)
+        assert self._authorization is not None  # or no rule would name it
+        granted = self._authorization.grant_of(request.header(TICKET_HEADER), uncovered)
+        if granted is not None and not self.node.is_revoked(granted):
+            self._check_covered(granted, channels)
+            call(granted)
+            return None
+        decision = self._ask(uncovered, poll, request)
+        decision.addCallback(self._check_covered, channels)
+        exchange.hold(decision)
+        return decision.addCallback(call)
+
+    def with_token(self, grant: Grant, token: str, request: Request) -> Grant:
+        """The same, or what the token in the body allows (empty: there is none). Raises: as `Access.grant_of_token`."""
+        return self._access.grant_of_token(token, request) if token else grant
+
+    def seconds_left(self, grant: Grant) -> float:
+        """How long the grant is still valid; 0 or less if it has expired, or was revoked."""
+        return 0.0 if self.node.is_revoked(grant) else grant.valid_until - self._wall()
+
+    def why_ended(self, grant: Grant) -> PushUpError:
+        """What to tell a client whose grant is not valid any more."""
+        if self.node.is_revoked(grant):
+            return Revoked()
+        if grant.is_of_token:
+            return TokenExpired("the token has expired; poll again with another")
+        return TicketExpired("poll again, without this ticket")
+
+    def _uncovered(self, channels: tuple[str, ...], grant: Grant) -> tuple[str, ...]:
+        """Those channels that the grant does not allow, and not everybody may poll.
+
+        Raises: Revoked; UnknownChannel for the id of a channel that not everybody may poll: rights are for names.
+        """
+        if self.node.is_revoked(grant):
+            raise Revoked()
+        uncovered = []
+        for channel in channels:
+            name = self.node.name_of(channel)
+            if self._rules.of(name).poll != "anyone":
+                if name != channel:
+                    raise unknown_channel(channel)
+                if not grant.allows("read", (channel,)):
+                    uncovered.append(channel)
+        return tuple(uncovered)
+
+    def _check_sender(self, uncovered: tuple[str, ...], channels: tuple[str, ...], grant: Grant) -> None:
+        """Check that the application can decide about what the client's token does not cover.
+
+        Raises: Unauthorized, Forbidden, BadRequest.
+        """
+        for channel in uncovered:
+            if self._rules.of(channel).poll == "token":
+                if grant.is_of_token:
+                    raise Forbidden(f"the token does not allow polling {channel!r}: add it to the token's rights")
+                raise Unauthorized(f"polling {channel!r} takes a token: Authorization: Bearer <token>")
+        if any(grant.allows("read", (channel,)) for channel in channels):
+            raise BadRequest(
+                f"poll {uncovered[0]!r}, about which the application decides, apart from what your token allows",
+                field="channels",
+            )
+
+    def _check_covered(self, grant: Grant, channels: tuple[str, ...]) -> Grant:
+        """Check again, for the application may have taken its time. Raises: Forbidden, Revoked, UnknownChannel."""
+        if self._uncovered(channels, grant):
+            raise Forbidden("you may not poll here: not all of these channels are allowed")
+        return grant
+
+    def _ask(self, channels: tuple[str, ...], poll: Poll, request: Request) -> Deferred[Grant]:
+        """Raises: Overloaded."""
+        assert self._authorization is not None
+        size = request.size + poll.selection.size
+        if self._asking_bytes + size > self._limit_bytes:
+            raise Overloaded(
+                "too many polls are waiting for the application's decision (authorize_queue_limit_bytes)",
+                retry_after=RETRY_AFTER_SECONDS,
+            )
+        self._asking_bytes += size
+        return self._authorization.ask(channels, request.headers).addBoth(self._asked, size)
+
+    def _asked(self, result: T, size: int) -> T:
+        self._asking_bytes -= size
+        return result

@@ -1,0 +1,91 @@
+"""Publish keys: one line of the setting `publish_keys`, or of its file -> a key, and what it allows.
+
+    KEY                                          publish, create and close channels, and operate, everywhere
+    NAME KEY                                     the same, and logs and metrics name it
+    NAME KEY publish=chat:* channels=chat:*      only these rights, each for these channels
+    NAME sha256:HASH read                        its SHA-256 in hexadecimal, so that nobody can read the key here
+
+`*` at the end stands for all names that begin like this; a right without channels is for all.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+from msgspec import Struct
+
+from pushup.core.grant import EVERYTHING, Grant, Right, Scope, scope_of
+from pushup.secret_files import MIN_KEY_LENGTH, parts_of_key
+
+UNNAMED = "publish_keys"
+"""The name of a key that was given none: that of its setting."""
+
+HASHED = "sha256:"
+
+_RIGHTS: dict[str, Right] = {"publish": "publish", "channels": "channels", "read": "read", "operate": "operate"}
+
+_USUAL: dict[Right, Scope] = {
+    "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "see details": EVERYTHING,
+}  # fmt: skip
+
+_NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").fullmatch
+"""Shorter than a key, so that two keys on one line are an error: names are shown, keys are not."""
+
+_HASH = re.compile(r"[0-9a-f]{64}").fullmatch
+
+
+class PublishKey(Struct, frozen=True):
+    """A key, of which only the hash is kept."""
+
+    digest: bytes
+    """SHA-256."""
+    grant: Grant
+
+    @property
+    def name(self) -> str:
+        return self.grant.key_name
+
+
+def digest_of(key: str) -> bytes:
+    """What identifies a key. One that is sent is ISO-8859-1, as all header fields."""
+    return sha256(key.encode("latin-1")).digest()
+
+
+def read_key(line: str) -> PublishKey:
+    """The key in a line. Raises: ValueError, which does not contain it: "the key is not valid; ..."."""
+    name, key, rights = parts_of_key(line)
+    if name and not _NAME(name):
+        raise ValueError(
+            f"has a name that is not valid; a name has at most {MIN_KEY_LENGTH - 1} letters, digits and _ . : @ -, the "
+            "first not a sign; write each key on its own, as NAME KEY or KEY"
+        )
+    return PublishKey(_digest(key), Grant(_rights(rights), key_name=name or UNNAMED))
+
+
+def _digest(key: str) -> bytes:
+    if key.startswith(HASHED):
+        text = key.removeprefix(HASHED)
+        if not _HASH(text):
+            raise ValueError("is not valid; behind sha256: it has 64 digits in lower-case hexadecimal")
+        return bytes.fromhex(text)
+    if len(key) < MIN_KEY_LENGTH or not key.isascii() or not key.isprintable():
+        raise ValueError(
+            f"is not valid; a key has at least {MIN_KEY_LENGTH} characters, printable ASCII without spaces, and may "
+            "have a name before it: NAME KEY"
+        )
+    return digest_of(key)
+
+
+def _rights(words: tuple[str, ...]) -> dict[Right, Scope]:
+    """Raises: ValueError."""
+    if not words:
+        return _USUAL
+    channels: dict[Right, list[str]] = {}
+    for word in words:
+        name, _, pattern = word.partition("=")
+        channels.setdefault(_RIGHTS[name], []).append(pattern or "*")
+    found = {right: scope_of(patterns) for right, patterns in channels.items()}
+    if "operate" in found:
+        found["see details"] = EVERYTHING
+    return found

@@ -1,0 +1,102 @@
+"""Sets of keys that an issuer publishes at a URL (`jwks_uri` of OpenID Connect). The URL is set, never in a token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from pushup.clock import Timer
+from pushup.core.errors import PushUpError
+from pushup.tokens.signing_keys import SigningKey, keys_of_set
+
+if TYPE_CHECKING:  # an HTTP client takes 12 MB
+    from pushup.backends.service_requestor import Reply
+
+REFRESH_SECONDS = 300.0
+"""How often the keys are fetched, so that one that the issuer has withdrawn is soon refused."""
+
+RETRY_SECONDS = 10.0
+"""The same after a failure."""
+
+AGAIN_SECONDS = 60.0
+"""The shortest time between two fetches that tokens cause by naming an unknown key: anybody can send such tokens."""
+
+_log = Logger()
+
+
+class KeyUrl:
+    """The keys at one URL. While they cannot be fetched, the last ones stay."""
+
+    def __init__(self, url: str, get: Callable[[bytes], Deferred[Reply]], clock: IReactorTime) -> None:
+        """`get` sends a GET request to a URL; it fails with a PushUpError."""
+        self.url = url
+        self.keys: Sequence[SigningKey] = ()
+        self.on_change: Callable[[], None] = lambda: None
+        self._get = get
+        self._clock = clock
+        self._timer = Timer(clock, self.fetch)
+        self._fetching: Deferred[None] | None = None
+        self._asked_at = -AGAIN_SECONDS
+        self._is_failing = False
+
+    def fetch(self) -> None:
+        """Fetch the keys now, unless that is under way."""
+        if self._fetching is None:
+            self._timer.stop()
+            self._asked_at = self._clock.seconds()
+            self._fetching = Deferred.fromCoroutine(self._fetch())
+            self._fetching.addBoth(self._fetched)
+
+    def stop(self) -> None:
+        """Fetch them no more."""
+        self._timer.stop()
+        if self._fetching is not None:
+            self._fetching.cancel()
+
+    def looks_for(self, kid: str) -> bool:
+        """Fetch the keys, unless that was a moment ago, for one is missing; whether there may soon be others."""
+        if self._clock.seconds() >= self._asked_at + AGAIN_SECONDS:
+            self.fetch()
+        return self._fetching is not None or not self.keys
+
+    async def _fetch(self) -> None:
+        try:
+            reply = await self._get(self.url.encode())
+            if reply.status != 200:
+                raise ValueError(f"answered {reply.status}; expected 200")
+            keys = keys_of_set(reply.body)
+        except (PushUpError, ValueError) as error:
+            self._failed(error)
+            return
+        if self._is_failing:
+            self._is_failing = False
+            _log.info("token_jwks_url {url}: the keys can be fetched again", url=self.url)
+        if keys != self.keys:
+            _log.info(
+                "token_jwks_url {url}: {count} keys: {names}",
+                url=self.url,
+                count=len(keys),
+                names=", ".join(key.kid or "one without a name" for key in keys),
+            )
+            self.keys = keys
+            self.on_change()
+
+    def _fetched(self, result: object) -> None:
+        self._fetching = None
+        if getattr(result, "type", None) is not CancelledError:
+            self._timer.not_after(self._clock.seconds() + (RETRY_SECONDS if self._is_failing else REFRESH_SECONDS))
+
+    def _failed(self, error: Exception) -> None:
+        if not self._is_failing:
+            self._is_failing = True
+            stay = "tokens are verified with the keys of before" if self.keys else "tokens get 503 until they can"
+            _log.warn(
+                "token_jwks_url {url}: the keys cannot be fetched, so {stay}: {error}",
+                url=self.url,
+                stay=stay,
+                error=str(error),
+            )

@@ -1,0 +1,89 @@
+"""The tokens that a running server accepts: the verifier of its present settings, and the keys fetched for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pushup.core.grant import Grant
+from pushup.secret_files import SecretFileError
+from pushup.tokens.claims import Expected
+from pushup.tokens.key_urls import KeyUrl
+from pushup.tokens.signing_keys import keys_of_file, secret_keys
+from pushup.tokens.token_settings import TokenSettings
+from pushup.tokens.verifier import FixedKeys, Issuer, KeySource, Verifier
+
+
+class Tokens:
+    """Accepts the tokens of the issuers in the settings, which can change while the server runs."""
+
+    def __init__(
+        self,
+        settings: TokenSettings,
+        *,
+        lifetime: float,
+        make_key_url: Callable[[str], KeyUrl],
+        wall: Callable[[], float],
+    ) -> None:
+        """`lifetime`: the longest of a token, in seconds. `make_key_url`: makes what fetches the keys at a URL.
+
+        Raises: ValueError, if a file with keys has changed since the settings were read.
+        """
+        self._lifetime = lifetime
+        self._make_key_url = make_key_url
+        self._wall = wall
+        self._key_urls: dict[str, KeyUrl] = {}
+        self._is_running = False
+        self.use(settings)
+
+    def grant(self, token: str) -> Grant:
+        """As `Verifier.grant`."""
+        return self._verifier.grant(token)
+
+    def use(self, settings: TokenSettings) -> None:
+        """Accept the tokens of these issuers from now on. Key files are read again, and keys at URLs fetched again.
+
+        Raises: ValueError, and then nothing has changed.
+        """
+        urls = {each.jwks_url for each in settings.issuers if each.jwks_url}
+        key_urls = {url: self._key_urls.get(url) or self._make_key_url(url) for url in urls}
+        verifier = Verifier(self._issuers(settings, key_urls), self._wall)
+        for url, old in self._key_urls.items():
+            if url not in urls:
+                old.stop()
+        self._verifier, self._key_urls = verifier, key_urls
+        for key_url in key_urls.values():
+            key_url.on_change = verifier.forget
+            if self._is_running:
+                key_url.fetch()
+
+    def _issuers(self, settings: TokenSettings, key_urls: dict[str, KeyUrl]) -> list[Issuer]:
+        """Raises: ValueError."""
+        found = []
+        for issuer in settings.issuers:
+            try:
+                fixed = FixedKeys((*secret_keys(issuer.secrets), *keys_of_file(issuer.keys_file)))
+            except SecretFileError as error:
+                raise ValueError(str(error)) from None
+            sources: list[KeySource] = [fixed]
+            if issuer.jwks_url:
+                sources.append(key_urls[issuer.jwks_url])
+            expected = Expected(
+                audience=issuer.audience,
+                claim=settings.token_claim,
+                leeway=settings.token_leeway_seconds,
+                lifetime=self._lifetime,
+            )
+            found.append(Issuer(issuer.issuer, expected, tuple(sources)))
+        return found
+
+    def start(self) -> None:
+        """Fetch the keys at URLs from now on."""
+        self._is_running = True
+        for key_url in self._key_urls.values():
+            key_url.fetch()
+
+    def stop(self) -> None:
+        """Fetch no more keys."""
+        self._is_running = False
+        for key_url in self._key_urls.values():
+            key_url.stop()

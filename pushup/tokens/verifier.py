@@ -1,0 +1,151 @@
+"""The text of a token -> a grant."""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import urlsafe_b64decode
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pushup.core.errors import InvalidToken, TokenExpired, Unavailable
+from pushup.core.grant import Grant
+from pushup.core.memo import Memo
+from pushup.tokens.claims import Expected, Expired, grant_of, read_object
+from pushup.tokens.signing_keys import SigningKey
+
+TOKEN_LIMIT_BYTES = 6 * 1024
+"""The longest token: some 150 names of channels. All header fields together have 8 KiB by default."""
+
+KNOWN_BYTES = 4 * 1024 * 1024
+"""The memory of tokens that were verified: some 4,000 with a few names each."""
+
+GRANT_BYTES = 700
+"""The memory of a grant, beside the names in it, which are shorter than the token."""
+
+RETRY_AFTER_SECONDS = 1
+
+_TYPES = ("jwt", "at+jwt")
+"""Of a token in general, and of an access token (RFC 9068)."""
+
+_COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]*", re.ASCII).fullmatch
+
+
+class KeySource(Protocol):
+    """Where an issuer's keys come from."""
+
+    @property
+    def keys(self) -> Sequence[SigningKey]:
+        """Those that are known now."""
+
+    def looks_for(self, kid: str) -> bool:
+        """Whether it is looking for more keys, now that it does not have the one with this name."""
+
+
+class FixedKeys(Struct, frozen=True):
+    """Keys that change only with the settings."""
+
+    keys: tuple[SigningKey, ...]
+
+    def looks_for(self, kid: str) -> bool:
+        return False
+
+
+class Issuer(Struct, frozen=True):
+    """Whose tokens are accepted."""
+
+    name: str
+    """Its `iss`."""
+    expected: Expected
+    sources: tuple[KeySource, ...]
+
+
+class Verifier:
+    """Accepts the tokens of these issuers."""
+
+    def __init__(self, issuers: Sequence[Issuer], wall: Callable[[], float]) -> None:
+        """`wall` returns seconds since the epoch."""
+        self._issuers = {issuer.name: issuer for issuer in issuers}
+        self._wall = wall
+        self._known: Memo[bytes, Grant] = Memo(KNOWN_BYTES)
+
+    def forget(self) -> None:
+        """The keys have changed: verify each token again."""
+        self._known = Memo(KNOWN_BYTES)
+
+    def grant(self, token: str) -> Grant:
+        """What a token allows now.
+
+        Raises: InvalidToken, whose text says what is wrong; TokenExpired; Unavailable while its key is looked for.
+        """
+        if len(token) > TOKEN_LIMIT_BYTES:
+            raise InvalidToken(f"the token is longer than {TOKEN_LIMIT_BYTES} bytes")
+        digest = sha256(token.encode()).digest()
+        grant, now = self._known.get(digest), self._wall()
+        if grant is None:
+            try:
+                grant = self._verify(token, now)
+            except Expired as error:
+                raise TokenExpired(str(error)) from None
+            except ValueError as error:
+                raise InvalidToken(str(error)) from None
+            self._known.add(digest, grant, GRANT_BYTES + len(token))
+        if now >= grant.valid_until:
+            raise TokenExpired("the token has expired")
+        return grant
+
+    def _verify(self, token: str, now: float) -> Grant:
+        """Raises: ValueError, Expired; Unavailable."""
+        match = _COMPACT(token)
+        if match is None:
+            raise ValueError("this is not a token; one has three parts with dots between them (RFC 7515 §7.1)")
+        header, claims = _part(match[1], "the token's header"), _part(match[2], "what the token says")
+        algorithm, kid = _checked_header(header)
+        name = claims.get("iss")
+        issuer = self._issuers.get(name) if isinstance(name, str) else None
+        if issuer is None:
+            raise ValueError("the token's `iss` is not one whose tokens are accepted here (token_issuer)")
+        key = _signer(token, issuer, algorithm, kid, now)
+        grant = grant_of(claims, issuer.expected, now)
+        return replace(grant, valid_until=key.valid_until) if key.valid_until < grant.valid_until else grant
+
+
+def _part(text: str, what: str) -> dict[str, Any]:
+    """The header or the claims. Raises: ValueError."""
+    try:
+        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error:
+        raise ValueError(f"{what} is not in base64url") from None
+    return read_object(data, what)
+
+
+def _checked_header(header: dict[str, Any]) -> tuple[str, str]:
+    """The algorithm, and the name of the key, if there is one. Raises: ValueError."""
+    algorithm, kid, kind = header.get("alg"), header.get("kid", ""), header.get("typ", "JWT")
+    if "crit" in header or "b64" in header:
+        raise ValueError("the token's header has `crit` or `b64`, which PushUp does not know")
+    if not isinstance(algorithm, str) or not isinstance(kid, str) or not isinstance(kind, str):
+        raise ValueError("the token's header needs `alg`, as text; `kid` and `typ` must be text, too")
+    if kind.lower().removeprefix("application/") not in _TYPES:
+        raise ValueError(f"the token's header has the `typ` {kind[:40]!r}; it must be JWT")
+    return algorithm, kid
+
+
+def _signer(token: str, issuer: Issuer, algorithm: str, kid: str, now: float) -> SigningKey:
+    """The key that has signed a token. Raises: ValueError; Unavailable if it is looked for."""
+    known = [key for source in issuer.sources for key in source.keys]
+    candidates = [key for key in known if key.may_be_of(algorithm, kid, now)]
+    signer = next((key for key in candidates if key.has_signed(token)), None)
+    if signer is not None:
+        return signer
+    if not candidates and any([source.looks_for(kid) for source in issuer.sources]):  # noqa: C419 - each is told
+        raise Unavailable("the keys of the token's issuer are being fetched", retry_after=RETRY_AFTER_SECONDS)
+    if candidates:
+        raise ValueError("the token's signature is not valid")
+    if algorithm not in {key.algorithm for key in known}:
+        raise ValueError(f"the token's `alg` is {algorithm[:40]!r}, and there is no key for it here")
+    raise ValueError(f"the token's `kid` is {kid[:40]!r}, and there is no key with this name here, or it has expired")
