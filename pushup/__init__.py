@@ -7,6 +7,7 @@
 | `node/` | joins state, held polls, clock and broadcast |
 | `net/` | HTTP, down to the sockets |
 | `backends/` | everything that could block, such as asking the application who may poll |
+| `tokens/` | signed tokens: whose are accepted, and what they allow |
 | `settings/` | reads the settings from all places, and checks them |
 | `workers/` | several processes behind the addresses of one server |
 | `host/` | what concerns the process and its machine: limits, the log, systemd, checks before the start |

@@ -8,6 +8,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `channels`, `channel` | all channels by name and id; one channel, and one message; what an entry did to channels |
 | `message_cache` | all cached messages, bounded |
 | `bounded_table` | tables that keep rows for some time, such as that of idempotency keys |
+| `revocations` | one of them: which tokens and tickets nobody may use any more |
 | `rows`, `snapshot` | the rows of the state as values; the whole state as one, and how rows are stored and sent |
 | `change_log` | which rows changed since the last checkpoint |
 | `state_transfer` | moving a whole state in steps: to another process, out of a snapshot, into a new epoch |
@@ -18,11 +19,12 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `poll_index` | where each of them is, by name and by deadline; what can happen to it, as a table |
 | `poll_migration` | moving them to another state, a few at a time |
 | `subscription` | one held poll; who waits on one name |
-| `held_by_subject` | the held polls and streams of each user |
+| `held_on_grants` | the held polls and streams on tokens and tickets, by user |
 | `poll`, `cursor` | what a client asks for, and how far it has seen; epochs, which cursors name |
 | `answer` | what a poll gets: messages, gaps, closings, the next cursor |
 | `reading` | how a poll's answer is made of the state; decides who gets a gap |
 | `time_tree` | things by the time they are due; channels, in an order that is the same on every node |
 | `grant` | what a request may do, and on whose behalf |
+| `memo` | what was made of the text that clients sent, to be used again |
 | `limits`, `errors` | the bounds; what can go wrong, and why commands and polls are refused that are in order |
 """

@@ -57,10 +57,10 @@ class TokenExpired(InvalidToken):
 class Revoked(InvalidToken):
     """What the client's token or ticket allowed was revoked."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "what you were allowed was revoked, or is from before the server lost its memory; log in again"
-        )
+
+def revoked() -> Revoked:
+    """The error of a client whose token or ticket does not count any more."""
+    return Revoked("what you were allowed was revoked, or is from before the server lost its memory; log in again")
 
 
 class Forbidden(PushUpError):

@@ -24,7 +24,7 @@ from pushup.core.answer import Answer
 from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
-from pushup.core.errors import PushUpError, Refusal, Revoked
+from pushup.core.errors import PushUpError, Refusal, revoked
 from pushup.core.grant import Grant
 from pushup.core.held_on_grants import HeldOnGrants
 from pushup.core.held_polls import SLICE, HeldPolls
@@ -231,7 +231,7 @@ class Node(HoldsState, Generic[H]):
             self._expiry.wake()
         self.polls.wake(state.touched)
         if state.touched.revoked is not None:
-            self.held_on_grants.end(state.touched.revoked, state.is_revoked, Revoked())
+            self.held_on_grants.end(state.touched.revoked, state.is_revoked, revoked())
         self._deliver_soon()
         return outcome
 
@@ -242,7 +242,7 @@ class Node(HoldsState, Generic[H]):
         state.cache.dropped = self.state.cache.dropped
         self.state = state
         self.polls.use(state)
-        self.held_on_grants.end_all(state.is_revoked, Revoked())
+        self.held_on_grants.end_all(state.is_revoked, revoked())
         if self._expiry.is_asleep:
             self._expiry.wake()
         self._deliver_soon()

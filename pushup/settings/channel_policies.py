@@ -94,6 +94,11 @@ def _value_mistakes(policy: ChannelPolicy, limits: Limits, message_limit_bytes: 
         )
 
 
+def in_order(tables: tuple[ChannelTable, ...]) -> tuple[ChannelTable, ...]:
+    """By prefix: two nodes have the same limits, in whichever order their files have them."""
+    return tuple(sorted(tables, key=attrgetter("prefix")))
+
+
 def with_policies(limits: Limits, tables: tuple[ChannelTable, ...]) -> Limits:
-    """With the policies by prefix: two nodes have the same limits, in whichever order their files have them."""
-    return replace(limits, channels=tuple([table.policy for table in sorted(tables, key=attrgetter("prefix"))]))
+    """With the policies of these tables."""
+    return replace(limits, channels=tuple([table.policy for table in tables]))

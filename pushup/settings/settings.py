@@ -32,7 +32,7 @@ from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address
 from pushup.node.drain import DrainLimits
 from pushup.secret_files import SecretFileError, read_secret, read_secrets
-from pushup.settings.channel_policies import ChannelSettings, policy_mistakes, with_policies
+from pushup.settings.channel_policies import ChannelSettings, in_order, policy_mistakes, with_policies
 from pushup.settings.convert import InTable, convert, is_text, suggestion
 from pushup.settings.server import ServerSettings
 from pushup.tokens.token_settings import TokenSettings
@@ -120,7 +120,7 @@ _check: tuple[type[SelfChecking], ...] = (ServerSettings, PollLimits, Authorizat
 _GROUP_OF = {
     setting.encode_name: (group.name, setting.type) for group in fields(Settings) for setting in fields(group.type)
 }
-"""Group and type of each setting."""
+"""Group and type of each setting. `channels` is that of the last group, from which that of `Limits` is made."""
 
 
 def read_settings(
@@ -150,7 +150,8 @@ def read_settings(
     for name, text in _mistakes(settings):
         origin = origins.get(name.partition("[")[0], "the defaults")
         raise SettingsError(f"{origin}: {name}: {text}")
-    return replace(settings, queue=with_policies(settings.queue, settings.channels.channels))
+    tables = in_order(settings.channels.channels)
+    return replace(settings, queue=with_policies(settings.queue, tables), channels=ChannelSettings(channels=tables))
 
 
 def reload_settings(current: Settings, wanted: Settings) -> Reloaded:
@@ -158,14 +159,16 @@ def reload_settings(current: Settings, wanted: Settings) -> Reloaded:
 
     Raises: SettingsError when the result is inconsistent, e.g. without keys for an address that stays public.
     """
-    groups, applied, left = {}, [], []
+    groups: dict[str, Any] = {}
+    applied: list[str] = []
+    left: list[str] = []
     for group in fields(Settings):
         old, new = getattr(current, group.name), getattr(wanted, group.name)
         names = [setting.name for setting in fields(old) if getattr(old, setting.name) != getattr(new, setting.name)]
         taken = [name for name in names if name in RELOADABLE]
         groups[group.name] = replace(old, **{name: getattr(new, name) for name in taken})
         applied += taken
-        left += [name for name in names if name not in RELOADABLE]
+        left += [name for name in names if name not in (*RELOADABLE, *left)]  # `channels` is in two groups
     settings = Settings(**groups)
     for name, text in _mistakes(settings):
         raise SettingsError(f"{name}, whose value changes only with a restart: {text}")

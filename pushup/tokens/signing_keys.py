@@ -99,7 +99,7 @@ def _secret_key(line: str) -> SigningKey:
         raise ValueError("is not of the form KID SECRET valid_until=TIME, where KID and valid_until may be left out")
     kid, secret = words if len(words) == 2 else ("", words[0])
     if len(secret) < MIN_SECRET_BYTES or not secret.isascii():
-        raise ValueError(f"is too short; it has at least {MIN_SECRET_BYTES} ASCII characters, best random ones")
+        raise ValueError(f"is not valid; a secret has at least {MIN_SECRET_BYTES} ASCII characters, best random ones")
     try:
         return SigningKey("HS256", _algorithm("HS256").prepare_key(secret), _checked_kid(kid), until)
     except PyJWTError:

@@ -85,14 +85,6 @@ class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def _mistakes(issuer: TokenIssuer) -> Iterator[tuple[str, str]]:
-    if not issuer.issuer:
-        yield "issuer", "set it to the `iss` of the tokens, such as https://app.example"
-    if not issuer.audience:
-        yield "audience", "set it to the `aud` of the tokens, such as pushup: others are for other services"
-    if not (issuer.secrets or issuer.keys_file or issuer.jwks_url):
-        yield "issuer", f"there is no key for {issuer.issuer!r}: set secrets, keys_file or jwks_url"
-    if issuer.jwks_url and (text := url_mistake(issuer.jwks_url)) is not None:
-        yield "jwks_url", text
     from pushup.tokens.signing_keys import keys_of_file, secret_keys  # PyJWT takes some MB: only if it is needed
 
     try:
@@ -103,3 +95,11 @@ def _mistakes(issuer: TokenIssuer) -> Iterator[tuple[str, str]]:
         keys_of_file(issuer.keys_file)
     except (ValueError, SecretFileError) as error:
         yield "keys_file", str(error)
+    if not issuer.issuer:
+        yield "issuer", "set it to the `iss` of the tokens, such as https://app.example"
+    if not issuer.audience:
+        yield "audience", "set it to the `aud` of the tokens, such as pushup: others are for other services"
+    if not (issuer.secrets or issuer.keys_file or issuer.jwks_url):
+        yield "issuer", f"there is no key for {issuer.issuer!r}: set secrets, keys_file or jwks_url"
+    if issuer.jwks_url and (text := url_mistake(issuer.jwks_url)) is not None:
+        yield "jwks_url", text

@@ -51,7 +51,7 @@ def attributes_of(data: str) -> dict[str, str | bool]:
 
 def key_of(publisher: str) -> str:
     """The publish key of the publisher with this name."""
-    return f"key-of-{publisher}"
+    return f"key-of-publisher-{publisher}"
 
 
 class Publisher:

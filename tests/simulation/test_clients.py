@@ -70,7 +70,7 @@ def test_a_publication_that_is_refused_for_now(setting: Setting, key: str | None
     setting.run(100)
     assert len(setting.requests) == tries
     assert {message.headers.get("idempotency-key") for message in setting.requests} == {key}
-    assert {message.headers["authorization"] for message in setting.requests} == {"Bearer key-of-p"}
+    assert {message.headers["authorization"] for message in setting.requests} == {"Bearer key-of-publisher-p"}
     assert isinstance(setting.record.events[-1], GivenUp)
 
 

@@ -5,16 +5,17 @@
 | `application` | the table of all calls; one request, from the check of its access to the response of last resort |
 | `router` | path and method -> call; OPTIONS, 404, 405 |
 | `streaming`, `event_encoding` | event streams, which poll for their clients; their bytes |
-| `polling`, `publishing`, `channel_routes`, `health` | the handlers, by concern |
+| `polling`, `publishing`, `channel_routes`, `revoking`, `health` | the handlers, by concern |
 | `node_interface` | what all of these need of a node, and of all processes of a server |
 | `browser_client` | `pushup.js` for web pages |
 | `poll_parameters` | the parameters of a poll; what was made of query strings is remembered |
 | `bodies` | JSON -> values, and what is wrong with a body in plain words; values -> JSON |
 | `schemas` | the fields of this JSON, and the limits of what one request can ask for |
 | `suggestions` | "did you mean ...?" |
-| `access` | request -> grant |
+| `access`, `publish_keys` | request -> grant; a line of the setting `publish_keys` -> a key, and what it allows |
+| `channel_rules` | who may poll and publish, by how the names of channels begin |
 | `cors` | which web pages may use this server (CORS) |
-| `authorized_polls` | a poll's grant, when the application decides who may poll |
+| `poll_access` | what a client may poll: by its token, by the application's decision, or as everybody |
 | `error_responses` | errors -> responses; who was refused is counted and logged |
 | `request_log` | a log line for each request, at level debug |
 """

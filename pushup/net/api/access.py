@@ -13,7 +13,7 @@ import socket
 from typing import Protocol
 
 from pushup.core.channels import unknown_channel
-from pushup.core.errors import BadRequest, Forbidden, InvalidToken, Revoked, Unauthorized
+from pushup.core.errors import BadRequest, Forbidden, InvalidToken, Unauthorized, revoked
 from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
@@ -202,7 +202,7 @@ def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: 
             if node.name_of(channel) != channel:
                 raise unknown_channel(channel)
     if node.is_revoked(grant):
-        raise Revoked()
+        raise revoked()
 
 
 def _bearer(request: Request) -> str:

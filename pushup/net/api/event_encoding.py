@@ -8,7 +8,6 @@ Events that go to many streams are encoded once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -68,16 +67,15 @@ class EventEncoding:
         self._answer: Answer | None = None
         self._written = b""
 
-    def start(self, cursor: str, ticket: str, seconds: float) -> bytes:
+    def start(self, cursor: str, ticket: str, expires_in: int | None) -> bytes:
         """The beginning of a stream, with the client's cursor and its ticket, where these are new to it.
 
-        `seconds`: for how long it may follow the stream; infinite if that has no end.
+        `expires_in`: for how many seconds the client's token is valid; None: it has none.
         """
         form = self._form
         parts = [form.start]
-        if seconds < math.inf:
-            told: dict[str, str | int] = {"expires_in": int(seconds)}
-            parts.append(form.event(b"expiry", b"", write(told)))
+        if expires_in is not None:
+            parts.append(form.event(b"expiry", b"", write({"expires_in": expires_in})))
         if ticket:
             parts.append(form.event(b"ticket", b"", write({"ticket": ticket})))
         if cursor:

@@ -17,11 +17,11 @@ from pushup.core.errors import (
     Forbidden,
     Overloaded,
     PushUpError,
-    Revoked,
     TokenExpired,
     Unauthorized,
+    revoked,
 )
-from pushup.core.grant import NOTHING, Grant
+from pushup.core.grant import EVERYTHING, NOTHING, Grant
 from pushup.core.poll import Poll
 from pushup.net.api.access import Access
 from pushup.net.api.node_interface import Node
@@ -33,6 +33,9 @@ TICKET_HEADER = b"pushup-ticket"
 
 RETRY_AFTER_SECONDS = 2
 """When a poll that was refused because of too many others may be tried again; some of those are answered by then."""
+
+BEFORE_END_SECONDS = 0.25
+"""A poll on a token is answered this long before its end, with its cursor: later its client would get only an error."""
 
 T = TypeVar("T")
 
@@ -89,6 +92,8 @@ class PollAccess:
         channels = poll.selection.channels
         uncovered = self._uncovered(channels, grant)
         if not uncovered:
+            if self.seconds_to_hold(grant) <= 0:
+                raise self.why_ended(grant)
             call(grant)
             return None
         self._check_sender(uncovered, channels, grant)
@@ -111,10 +116,14 @@ class PollAccess:
         """How long the grant is still valid; 0 or less if it has expired, or was revoked."""
         return 0.0 if self.node.is_revoked(grant) else grant.valid_until - self._wall()
 
+    def seconds_to_hold(self, grant: Grant) -> float:
+        """For how long to hold a poll: on a token a little shorter than it is valid."""
+        return self.seconds_left(grant) - (BEFORE_END_SECONDS if grant.is_of_token else 0.0)
+
     def why_ended(self, grant: Grant) -> PushUpError:
         """What to tell a client whose grant is not valid any more."""
         if self.node.is_revoked(grant):
-            return Revoked()
+            return revoked()
         if grant.is_of_token:
             return TokenExpired("the token has expired; poll again with another")
         return TicketExpired("poll again, without this ticket")
@@ -122,18 +131,21 @@ class PollAccess:
     def _uncovered(self, channels: tuple[str, ...], grant: Grant) -> tuple[str, ...]:
         """Those channels that the grant does not allow, and not everybody may poll.
 
-        Raises: Revoked; UnknownChannel for the id of a channel that not everybody may poll: rights are for names.
+        Rights are for names. The id of a channel with a name is treated as an id that no channel has.
+        Raises: Revoked; UnknownChannel.
         """
         if self.node.is_revoked(grant):
-            raise Revoked()
+            raise revoked()
+        if grant.rights.get("read") is EVERYTHING:
+            return ()
         uncovered = []
         for channel in channels:
-            name = self.node.name_of(channel)
-            if self._rules.of(name).poll != "anyone":
-                if name != channel:
-                    raise unknown_channel(channel)
-                if not grant.allows("read", (channel,)):
-                    uncovered.append(channel)
+            name, is_closed = self.node.name_of(channel), self._rules.of(channel).poll != "anyone"
+            is_allowed = grant.allows("read", (channel,))
+            if name != channel and self._rules.of(name).poll != "anyone" and (is_allowed or not is_closed):
+                raise unknown_channel(channel)
+            if is_closed and not is_allowed:
+                uncovered.append(channel)
         return tuple(uncovered)
 
     def _check_sender(self, uncovered: tuple[str, ...], channels: tuple[str, ...], grant: Grant) -> None:

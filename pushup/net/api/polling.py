@@ -26,9 +26,6 @@ from pushup.net.application_interface import Cancellable, Exchange
 from pushup.net.http_errors import problem
 from pushup.net.requests_and_responses import Request
 
-BEFORE_END_SECONDS = 0.25
-"""A poll is answered this long before its grant ends, with its cursor: later it would get only an error."""
-
 ENDS_SOON_SECONDS = 120.0
 """Answers say for how long a token is still valid when it is less than this. Others are the same for many clients, and
 encoded once."""
@@ -64,8 +61,7 @@ class Polling:
                 exchange.answer(result)
             return
         granted = GrantedPoll(exchange, grant, self._poll_access)
-        seconds = self._poll_access.seconds_left(grant) - BEFORE_END_SECONDS
-        result = self._node.poll(poll, granted, seconds)
+        result = self._node.poll(poll, granted, self._poll_access.seconds_to_hold(grant))
         if isinstance(result, Subscription):
             granted.hold(result)
         else:
@@ -115,7 +111,8 @@ class GrantedPoll:
             # The answer is not lost: the client's cursor has not moved.
             self._exchange.respond(problem(self._poll_access.why_ended(grant)))
         elif grant.new_ticket or (grant.is_of_token and seconds < ENDS_SOON_SECONDS):
-            self._exchange.respond(json_response(told_of_end(answer, grant.new_ticket, seconds)))
+            expires_in = int(seconds) if grant.is_of_token else None
+            self._exchange.respond(json_response(told_of_end(answer, grant.new_ticket, expires_in)))
         else:
             self._exchange.answer(answer)
 

@@ -112,14 +112,12 @@ class PublishedMany(Struct, frozen=True, omit_defaults=True):
 
 
 class AnswerBeforeEnd(Answer, frozen=True, omit_defaults=True):
-    """A poll's answer that says for how many more seconds the client may poll, perhaps with a new ticket."""
+    """A poll's answer to a client that gets a new ticket with it, or whose token ends in so many seconds."""
 
-    expires_in: int
     ticket: str = ""
+    expires_in: int | None = None
 
 
-def told_of_end(answer: Answer, ticket: str, seconds: float) -> AnswerBeforeEnd:
+def told_of_end(answer: Answer, ticket: str, seconds: int | None) -> AnswerBeforeEnd:
     """`ticket`: empty if there is no new one."""
-    return AnswerBeforeEnd(
-        answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, int(seconds), ticket
-    )
+    return AnswerBeforeEnd(answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, ticket, seconds)

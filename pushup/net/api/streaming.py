@@ -31,7 +31,7 @@ from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.application_interface import Exchange, Streamed
-from pushup.net.http_errors import NotAcceptable, problem
+from pushup.net.http_errors import NotAcceptable, TicketExpired, problem
 from pushup.net.requests_and_responses import Request
 
 AGE_JITTER = 0.15
@@ -157,7 +157,8 @@ class Stream:
         self._streaming.count += 1
         node.held_on_grants.add(self)
         self._exchange, encoding = exchange, self._encoding
-        first = encoding.start(told, self.grant.new_ticket, self._streaming.poll_access.seconds_left(self.grant))
+        seconds = self._streaming.poll_access.seconds_left(self.grant)
+        first = encoding.start(told, self.grant.new_ticket, int(seconds) if self.grant.is_of_token else None)
         if not isinstance(result, Subscription):
             first += encoding.first_answer(result) if has_none else encoding.answer(result)
         is_sent = exchange.stream(self, encoding.content_type, first, chunked=encoding.is_chunked)
@@ -176,7 +177,7 @@ class Stream:
         if exchange is None:
             return  # the client has left meanwhile
         if self._streaming.poll_access.seconds_left(self.grant) <= 0:
-            self.end(self._streaming.poll_access.why_ended(self.grant))
+            self._end_with_grant()
             return
         is_sent = exchange.write(self._encoding.answer(answer))
         if not self._is_open:
@@ -237,15 +238,22 @@ class Stream:
         if result.tells_something:
             return result
         # Its time is over, or it would be held.
-        access = self._streaming.poll_access
-        if access.seconds_left(self.grant) <= 0:
-            self.end(access.why_ended(self.grant))
+        if self._streaming.poll_access.seconds_left(self.grant) <= 0:
+            self._end_with_grant()
         else:
             self._end(self._encoding.answer(result))
         return None
 
     def _seconds_left(self) -> float:
         return min(self._ends_at - self._streaming.seconds(), self._streaming.poll_access.seconds_left(self.grant))
+
+    def _end_with_grant(self) -> None:
+        """The client's token or ticket is not valid any more. One with a ticket asks for another when it returns."""
+        error = self._streaming.poll_access.why_ended(self.grant)
+        if isinstance(error, TicketExpired):
+            self._end(b"")
+        else:
+            self.end(error)
 
     def _end(self, last: bytes) -> None:
         """Send the last events, and end the stream."""

@@ -227,8 +227,8 @@ def _kept_by(function: Callable[..., object]) -> list[object]:
 
 def test_what_one_request_may_do_is_not_lent_to_another() -> None:
     """A head that was admitted, and whose body has not come, is not the request that is answered next."""
-    node = InMemoryNode(publish_keys=("secret",))
-    key = {b"host": b"a", b"authorization": b"Bearer secret"}
+    node = InMemoryNode(publish_keys=("secret-of-16-or-more",))
+    key = {b"host": b"a", b"authorization": b"Bearer secret-of-16-or-more"}
     assert node.api.admit(Request(b"POST", b"/v1/messages", key, keep_alive=True)) > 0
     assert node.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}).status == 401
     assert node.call("GET", "/v1/cursor").json == {"cursor": "e-0"}

@@ -194,7 +194,8 @@ def test_messages_belong_to_the_key_that_they_were_published_with(
     assert [message.shelf.owner for message in channel.messages or ()] == [owner, owner]
 
 
-SCOPED = Grant({"publish": Scope(frozenset(["a"]), ("team:",))})
+SOME = Scope(frozenset(["a"]), ("team:",))
+SCOPED = Grant({"publish": SOME, "channels": SOME})
 
 
 @pytest.mark.parametrize(
