@@ -5,11 +5,9 @@ from __future__ import annotations
 from pushup.broadcast import HoldsState, OnConfirmation, OnOutcome
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.answer import Answer
-from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
-from pushup.core.grant import Grant
 from pushup.core.held_on_grants import HeldOnGrants
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
@@ -38,12 +36,10 @@ __all__ = [
     "Ack",
     "Answer",
     "Api",
-    "Channel",
     "Client",
     "Command",
     "Cursor",
     "Entry",
-    "Grant",
     "Held",
     "HeldOnGrants",
     "HeldPolls",

@@ -32,12 +32,10 @@ from loadtest.kit.application import (
     Ack,
     Answer,
     Api,
-    Channel,
     Client,
     Command,
     Cursor,
     Entry,
-    Grant,
     Held,
     HeldOnGrants,
     HeldPolls,
@@ -121,15 +119,6 @@ class _Node(HoldsState):
     def submit(self, command: Command, on_outcome: OnOutcome) -> None:
         self._broadcast.append(command, on_outcome)
 
-    def channel(self, name: str) -> Channel:
-        return self.state.channels.get(name)
-
-    def name_of(self, channel: str) -> str:
-        raise AssertionError("grants are for all channels here")
-
-    def channels(self, after: int, most: int) -> list[Channel]:
-        return self.state.channels.page(after, most)
-
     def subscribers(self, name: str) -> int:
         return self._polls.subscribers(name)
 
@@ -147,9 +136,6 @@ class _Node(HoldsState):
     @property
     def held_on_grants(self) -> HeldOnGrants:
         raise AssertionError("there are no streams and no subjects here")
-
-    def is_revoked(self, grant: Grant) -> bool:
-        return False
 
     def wake(self) -> None:
         """Answer the held polls that new entries have woken."""

@@ -26,9 +26,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
+from pushup.core.grant import Grant
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
@@ -96,7 +98,7 @@ class Follower(Protocol):
 
 
 class HoldsState:
-    """What a follower answers from its state."""
+    """What a node answers from its state."""
 
     state: ReplicatedState
 
@@ -115,6 +117,27 @@ class HoldsState:
     @property
     def limits(self) -> Limits:
         return self.state.limits
+
+    # Also for the HTTP interface.
+
+    def channel(self, name: str) -> Channel:
+        """The open channel with this name or id. Raises: UnknownChannel."""
+        return self.state.channels.get(name)
+
+    def channels(self, after: int, most: int) -> list[Channel]:
+        """Open channels with an id above `after`, at most `most`, by id."""
+        return self.state.channels.page(after, most)
+
+    def name_of(self, channel: str) -> str:
+        """The name of the open channel with this name or id; where there is none, what was given."""
+        found = self.state.channels.find(channel)
+        return channel if found is None else found.name
+
+    def is_revoked(self, grant: Grant) -> bool:
+        """As `ReplicatedState.is_revoked`."""
+        return self.state.is_revoked(grant)
+
+    # For the broadcast.
 
     def note_changes(self, after: int | None = None) -> None:
         self.state.note_changes(after)

@@ -4,7 +4,8 @@ Below is the replicated state, a pure function of the entries; above it the poll
 
 | file | what it defines |
 |---|---|
-| `state` | the replicated state: `apply` an entry, expiry, snapshots, changes |
+| `state` | the replicated state: `apply` an entry, expiry |
+| `state_rows` | what it consists of: its tables, as values, and what has changed in them |
 | `channels`, `channel` | all channels by name and id; one channel, and one message; what an entry did to channels |
 | `message_cache` | all cached messages, bounded |
 | `bounded_table` | tables that keep rows for some time, such as that of idempotency keys |

@@ -8,13 +8,10 @@ who wait there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, cast
 
-from pushup.core.bounded_table import BoundedTable, Keys, Remembered
-from pushup.core.change_log import ChangeLog, Name
-from pushup.core.channel import Channel, Message, Touched
-from pushup.core.channels import Channels, is_id, unknown_channel
+from pushup.core.bounded_table import Remembered
+from pushup.core.channel import Channel, Message
+from pushup.core.channels import is_id, unknown_channel
 from pushup.core.commands import (
     ChannelState,
     Close,
@@ -35,62 +32,19 @@ from pushup.core.commands import (
     RevokedBefore,
     Upgrade,
 )
-from pushup.core.cursor import NO_PAST, Cursor, began_at
+from pushup.core.cursor import Cursor, began_at
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
 from pushup.core.grant import Grant
-from pushup.core.limits import Limits
-from pushup.core.machine_rules import Rules
-from pushup.core.message_cache import Cache
-from pushup.core.revocations import Revocation, Revocations
-from pushup.core.snapshot import BOUNDED, CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Table, Tables, stored
+from pushup.core.revocations import Revocation
+from pushup.core.state_rows import StateRows
 
 EXPIRE_AT_MOST = 1000
 """The work that one entry does for what is due, some 5 ms: channels to check or close, and messages, each once for each
 of its channels. What is begun is finished; the rest is left for the next entry. Keys are counted separately."""
 
 
-class ReplicatedState:
-    """The state after some entry. The epoch of its `cursor` is empty while none is known."""
-
-    def __init__(self, limits: Limits, *, epoch: str = "", sequence: int = 0, time: float = 0.0) -> None:
-        """An empty state, to which the entry `sequence + 1` of the epoch comes next."""
-        self.rules = Rules(limits)
-        """For others to read; only entries change them."""
-        self.touched = Touched()
-        """What the last entry has done to channels; valid until the next `apply`."""
-        self.cursor = Cursor(epoch, sequence)
-        """The last entry applied: where "from here on" begins."""
-        self.time = time
-        """The time of the last entry applied, seconds since the epoch."""
-        self.past_epochs = NO_PAST
-        """The names that this order had before; only entries change them."""
-        self._changes = changes = ChangeLog(sequence)
-        self.channels = Channels(self.rules, changes.of(CHANNELS), self.touched)
-        """For others to read; only entries change them."""
-        self.cache = Cache(self.rules, self.channels, changes.of(MESSAGES))
-        """As `channels`."""
-        self.bounded: dict[str, BoundedTable[Any]] = {
-            table.name: table(self.rules, changes.of(table.name)) for table in BOUNDED
-        }
-        """As `channels`."""
-        self.keys = cast("Keys", self.bounded[Keys.name])
-        self.revocations = cast("Revocations", self.bounded[Revocations.name])
-        self._tables: dict[str, Table] = {CHANNELS: self.channels, MESSAGES: self.cache, **self.bounded}
-
-    @property
-    def limits(self) -> Limits:
-        return self.rules.limits
-
-    @property
-    def version(self) -> int:
-        """The version of the state machine."""
-        return self.rules.version
-
-    @property
-    def message_count(self) -> int:
-        return len(self.cache)
-
-    # Entries.
+class ReplicatedState(StateRows):
+    """The state after some entry."""
 
     def apply(self, entry: Entry) -> Outcome:
         """Carry out the entry's command; the first entry of each second also expires what is due. O(log n) per channel.
@@ -244,72 +198,6 @@ class ReplicatedState:
     def _close(self, channel: Channel, entry: Entry) -> None:
         self.cache.drop_channel(channel)
         self.channels.close(channel, entry.sequence, entry.time)
-
-    # Snapshots.
-
-    @property
-    def head(self) -> Head:
-        return Head(
-            self.cursor.epoch,
-            self.cursor.sequence,
-            self.time,
-            self.channels.last_id,
-            self.channels.floor,
-            self.rules.version,
-            self.past_epochs.all,
-            self.limits,
-        )
-
-    def names(self) -> dict[str, list[Name]]:
-        """By table, what identifies each row. O(their number), 0.01 us each."""
-        return {name: table.names() for name, table in self._tables.items()}
-
-    def rows(self, names: dict[str, list[Name]]) -> Iterator[Stored]:
-        """These rows as they are stored and sent; the state may change meanwhile."""
-        for table, some in names.items():
-            for name in some:
-                yield stored(table, name, self._tables[table].row(name))
-
-    def snapshot(self) -> Snapshot:
-        """The state as a value. O(all)."""
-        tables = Tables()
-        for table, rows in self._tables.items():
-            for name in rows.names():
-                if (row := rows.row(name)) is not None:
-                    tables[table].put(row)
-        return Snapshot(self.head, tables)
-
-    def note_changes(self, after: int | None = None) -> None:
-        """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
-        self._changes.start(self.cursor.sequence if after is None else after)
-
-    def stop_noting(self) -> None:
-        """Record no more changes, and drop what is recorded."""
-        self._changes.stop()
-
-    def changed_names(self, after: int) -> dict[str, list[Name]]:
-        """By table, the rows that have changed after this sequence, or were removed. O(their number)."""
-        return self._changes.names(after)
-
-    @property
-    def changes_known_after(self) -> int:
-        """The sequence after which changes are recorded."""
-        return self._changes.start_sequence
-
-    @property
-    def changed_count(self) -> int:
-        """How many rows have changed; sequences, if these are more."""
-        return max(len(self._changes), self.cursor.sequence - self._changes.start_sequence)
-
-    def changes(self, after: int | None = None) -> Changes:
-        """What has changed after this sequence, by default everything recorded. O(changes)."""
-        after = self._changes.start_sequence if after is None else after
-        return Changes(self.head, tuple(self.rows(self._changes.names(after))))
-
-    def check(self) -> None:
-        """Assert every invariant of every part. O(all); for tests."""
-        self.channels.check()
-        self.cache.check()
 
 
 def _name(channel: Channel) -> str:

@@ -21,11 +21,9 @@ from pushup import __version__
 from pushup.broadcast import Broadcast, HoldsState, Member, OnConfirmation, OnOutcome
 from pushup.clock import Timer
 from pushup.core.answer import Answer
-from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError, Refusal, revoked
-from pushup.core.grant import Grant
 from pushup.core.held_on_grants import HeldOnGrants
 from pushup.core.held_polls import SLICE, HeldPolls
 from pushup.core.limits import HoldLimits, Limits
@@ -114,23 +112,6 @@ class Node(HoldsState, Generic[H]):
         if self._clock.seconds() >= self._broadcast.current_until:
             raise Refusal.OUTDATED()
         return self.state.cursor
-
-    def channel(self, name: str) -> Channel:
-        """The open channel with this name or id. Raises: UnknownChannel."""
-        return self.state.channels.get(name)
-
-    def channels(self, after: int, most: int) -> list[Channel]:
-        """Open channels with an id above `after`, at most `most`, by id."""
-        return self.state.channels.page(after, most)
-
-    def name_of(self, channel: str) -> str:
-        """The name of the open channel with this name or id; where there is none, what was given."""
-        found = self.state.channels.find(channel)
-        return channel if found is None else found.name
-
-    def is_revoked(self, grant: Grant) -> bool:
-        """As `ReplicatedState.is_revoked`."""
-        return self.state.is_revoked(grant)
 
     @property
     def is_draining(self) -> bool:
