@@ -1,8 +1,8 @@
 """Users with signed tokens, and the revocations that end them: a check of its own, by what clients send and are told.
 
-A publication that begins after a revocation was acknowledged has a later place in the order. So none of its messages may
-reach a client on a token that was issued before. Users whose token is refused log in again, and continue with their
-cursor.
+A publication that begins after a revocation was acknowledged has a later place in the order. So none of its messages
+may reach a client on a token that was issued before. Users whose token is refused log in again, and continue with
+their cursor.
 """
 
 from __future__ import annotations
