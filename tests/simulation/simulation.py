@@ -13,8 +13,7 @@ from zope.interface import implementer
 from loadtest.history import events
 from loadtest.history.events import BrokenPromise, Event
 from pushup.broadcast.redis.scripts import SCRIPTS
-from pushup.core import held_on_grants, state
-from pushup.core.held_polls import SLICE
+from pushup.core import state
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.net.api.streaming import StreamLimits
@@ -100,7 +99,6 @@ class Simulation:
             redis=structs.replace(Settings().redis, redis_timeout_seconds=REDIS_SETTINGS_SECONDS, redis_durable=True),
         )
         self.users: Users | None = None
-        held_on_grants.SLICE = 1 if "users" in setup else SLICE
         if "users" in setup:
             self.users = Users(self.world, self.network, self.record)
             rules = tuple([ChannelTable(prefix=name, poll="anyone") for name in NAMES])  # for clients without a user
@@ -842,7 +840,6 @@ def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Resul
     finally:
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
-        held_on_grants.SLICE = SLICE
         link_module.UNSENT_LIMIT_BYTES = unsent_limit
         for server in simulation.servers:
             server.forget()
