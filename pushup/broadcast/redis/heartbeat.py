@@ -50,7 +50,7 @@ _log = Logger()
 _node_report = msgspec.json.Decoder(NodeReport)
 
 
-class Reporting:
+class Heartbeat:
     """Reports of one node, through whichever connection is the current one."""
 
     def __init__(

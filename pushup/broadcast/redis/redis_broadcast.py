@@ -19,7 +19,7 @@ from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
 from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.durability import Durability
-from pushup.broadcast.redis.heartbeat import Reporting
+from pushup.broadcast.redis.heartbeat import Heartbeat
 from pushup.broadcast.redis.leader import Saving
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import open_log
@@ -36,7 +36,7 @@ class RedisBroadcast:
     """The order of many machines, followed by this node. Its follower has no state until the log was read."""
 
     _replica: Replica  # these exist once it is started
-    _reporting: Reporting
+    _heartbeat: Heartbeat
     _session: Session
 
     def __init__(
@@ -81,7 +81,7 @@ class RedisBroadcast:
         mark = None if self._progress_mark is None else self._progress_mark.read()
         epochs = EpochStarter(node_id=node_id, replica=replica, mark=mark, wall=self._wall, random=self._random)
         self._saving = saving = Saving(replica=replica, epochs=epochs, clock=clock)
-        self._reporting = Reporting(
+        self._heartbeat = Heartbeat(
             node_id=node_id,
             replica=replica,
             saving=saving,
@@ -101,16 +101,16 @@ class RedisBroadcast:
                 node_id=node_id,
                 replica=replica,
                 epochs=epochs,
-                known_nodes=self._reporting.known_nodes,
+                known_nodes=self._heartbeat.known_nodes,
                 on_start=self._starting,
                 on_started=self._started,
                 mark=mark,
                 mark_name="" if self._progress_mark is None else self._progress_mark.name,
                 durability=self._durability,
-                log_seen_at=self._reporting.log_seen_at,
+                log_seen_at=self._heartbeat.log_seen_at,
                 clock=clock,
             ),
-            reporting=self._reporting,
+            heartbeat=self._heartbeat,
             lease=self._lease,
             pending=self._pending,
             confirmations=self._confirmations,
@@ -168,11 +168,11 @@ class RedisBroadcast:
         self._confirmations.confirm(ack, cursor, seconds, on_confirmation)
 
     def now(self) -> float:
-        last, redis_time = self._replica.follower.time, self._reporting.redis_time()
+        last, redis_time = self._replica.follower.time, self._heartbeat.redis_time()
         return last if redis_time is None else max(last, redis_time)
 
     def find_end(self, on_end: OnEnd) -> None:
-        self._reporting.find_end(on_end)
+        self._heartbeat.find_end(on_end)
 
     @property
     def current_until(self) -> float:
@@ -183,10 +183,10 @@ class RedisBroadcast:
         return self._room.bytes
 
     def awaits(self, epoch: str) -> bool:
-        return self._reporting.awaits(epoch)
+        return self._heartbeat.awaits(epoch)
 
     def members(self) -> list[Member]:
-        return self._reporting.members
+        return self._heartbeat.members
 
     def why_not_ready(self) -> PushUpError | None:
         return self._session.why_not_ready()

@@ -22,7 +22,7 @@ from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.outage_log import Outage
 from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
-from pushup.broadcast.redis.heartbeat import Reporting
+from pushup.broadcast.redis.heartbeat import Heartbeat
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import Appended, RedisLog
 from pushup.broadcast.redis.redis_errors import CannotConnect, EpochOver, ErrorReply, Lost, Malformed
@@ -50,7 +50,7 @@ class Session:
         connect: Callable[[], Awaitable[RedisLog]],
         replica: Replica,
         catch_up: CatchUp,
-        reporting: Reporting,
+        heartbeat: Heartbeat,
         lease: Lease,
         pending: Pending,
         confirmations: Confirmations,
@@ -64,7 +64,7 @@ class Session:
         self._connect = connect
         self._replica = replica
         self._catch_up = catch_up
-        self._reporting = reporting
+        self._heartbeat = heartbeat
         self._lease = lease
         self._pending = pending
         self._confirmations = confirmations
@@ -84,10 +84,10 @@ class Session:
     async def stop(self) -> None:
         """Tell the other nodes that this one leaves, and disconnect."""
         if self._commands is None:
-            self._reporting.stop()
+            self._heartbeat.stop()
         else:
             try:
-                leaving = Deferred.fromCoroutine(self._reporting.leave(self._commands))
+                leaving = Deferred.fromCoroutine(self._heartbeat.leave(self._commands))
                 await leaving.addTimeout(self._timeout, self._clock)  # much may have to be sent before it
             except (Lost, ErrorReply, TookTooLong) as error:
                 _log.debug("could not tell the other nodes that this one leaves: {error}", error=error)
@@ -95,7 +95,7 @@ class Session:
 
     def abort(self) -> None:
         """Disconnect at once, as in a crash."""
-        self._reporting.stop()
+        self._heartbeat.stop()
         self._running.cancel()
 
     @property
@@ -228,7 +228,7 @@ class Session:
         """
         if not self._replica.stuck_at:
             self._accept_commands(reading, commands)
-        reporting = Deferred.fromCoroutine(self._reporting.run(commands, reading, self._try_to_write))
+        heartbeat = Deferred.fromCoroutine(self._heartbeat.run(commands, reading, self._try_to_write))
         pace = Pace(self._clock)
         try:
             while True:
@@ -238,7 +238,7 @@ class Session:
                     if isinstance(logged.entry, Entry):
                         await pace.spend(work_of(logged.entry, self._replica.follower.time))
                     self._replica.apply(logged)
-                    self._reporting.applied()
+                    self._heartbeat.applied()
         except CannotApply as error:
             if self._replica.stuck_at:
                 self._failed(Refusal.UNUSABLE(str(error)))
@@ -247,4 +247,4 @@ class Session:
                 await deferLater(self._clock, STUCK_RETRY_SECONDS, lambda: None)
             raise
         finally:
-            reporting.cancel()
+            heartbeat.cancel()
