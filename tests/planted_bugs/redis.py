@@ -431,8 +431,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/leader.py",
-                "            await self._saving.begin_epoch(log, report.tail.epoch, reason)\n",
-                "            await self._saving.begin_epoch(log, self._replica.cursor.epoch, reason)\n",
+                "            await self._saver.begin_epoch(log, report.tail.epoch, reason)\n",
+                "            await self._saver.begin_epoch(log, self._replica.cursor.epoch, reason)\n",
             ),
         ),
         needs=("poison", "poison_one"),

@@ -23,7 +23,7 @@ from pushup.broadcast import Member, OnEnd
 from pushup.broadcast.outage_log import Outage
 from pushup.broadcast.redis.acknowledgements import Confirmations
 from pushup.broadcast.redis.durability import Durability
-from pushup.broadcast.redis.leader import SAVE_CHANGES, FirstNode, Saving
+from pushup.broadcast.redis.leader import SAVE_CHANGES, CheckpointSaver, FirstNode
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
 from pushup.broadcast.redis.records import LastEntry, NodeReport, Report
@@ -58,7 +58,7 @@ class Heartbeat:
         *,
         node_id: str,
         replica: Replica,
-        saving: Saving,
+        saver: CheckpointSaver,
         lease: Lease,
         confirmations: Confirmations,
         outage: Outage,
@@ -89,7 +89,7 @@ class Heartbeat:
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
         self._seen: dict[str, float] = {}  # when each node was last seen, for those seen lately
-        self._first_node = FirstNode(node_id=node_id, replica=replica, saving=saving, clock=clock)
+        self._first_node = FirstNode(node_id=node_id, replica=replica, saver=saver, clock=clock)
         self._acting: Deferred[None] | None = None  # while this node, as the first one, does what is due
         self._on_ends: list[OnEnd] = []  # those who ask where the log ends; the next report that is sent tells them
         self._pause: _Pause | None = None  # the last one before a report

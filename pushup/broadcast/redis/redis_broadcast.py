@@ -20,7 +20,7 @@ from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.durability import Durability
 from pushup.broadcast.redis.heartbeat import Heartbeat
-from pushup.broadcast.redis.leader import Saving
+from pushup.broadcast.redis.leader import CheckpointSaver
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import open_log
 from pushup.broadcast.redis.redis_settings import RedisLimits
@@ -80,11 +80,11 @@ class RedisBroadcast:
         replica = self._replica = Replica(follower, self._applied)
         mark = None if self._progress_mark is None else self._progress_mark.read()
         epochs = EpochStarter(node_id=node_id, replica=replica, mark=mark, wall=self._wall, random=self._random)
-        self._saving = saving = Saving(replica=replica, epochs=epochs, clock=clock)
+        self._saver = saver = CheckpointSaver(replica=replica, epochs=epochs, clock=clock)
         self._heartbeat = Heartbeat(
             node_id=node_id,
             replica=replica,
-            saving=saving,
+            saver=saver,
             lease=self._lease,
             confirmations=self._confirmations,
             outage=outage,
@@ -124,7 +124,7 @@ class RedisBroadcast:
 
     def _starting(self) -> None:
         """A checkpoint was read, and is going to replace the state."""
-        self._saving.forget()
+        self._saver.forget()
         self._on_large()
 
     def _started(self) -> None:
