@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import Member, OnEnd
-from pushup.broadcast.outage_log import Outage
+from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.redis.acknowledgements import Confirmations
 from pushup.broadcast.redis.durability import Durability
 from pushup.broadcast.redis.leader import SAVE_CHANGES, CheckpointSaver, FirstNode
@@ -61,7 +61,7 @@ class Heartbeat:
         saver: CheckpointSaver,
         lease: Lease,
         confirmations: Confirmations,
-        outage: Outage,
+        outage_log: OutageLog,
         durability: Durability,
         limits: Limits,
         timeout: float,
@@ -74,7 +74,7 @@ class Heartbeat:
         self._replica = replica
         self._lease = lease
         self._confirmations = confirmations
-        self._outage = outage
+        self._outage_log = outage_log
         self._durability = durability
         self._limits = msgspec.Raw(msgspec.json.encode(limits))
         self._timeout = timeout
@@ -124,7 +124,7 @@ class Heartbeat:
             return
         self._replica.is_in_doubt |= bool(failure.check(Diverged, Malformed))
         reason = failure.getErrorMessage()
-        if not failure.check(Lost, ErrorReply, Diverged) and self._outage.refused(reason):
+        if not failure.check(Lost, ErrorReply, Diverged) and self._outage_log.refused(reason):
             _log.failure("reporting to the other nodes failed; this node reconnects to Redis", failure)
         reading.connection.abort(reason)
 

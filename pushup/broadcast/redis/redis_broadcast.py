@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from pushup.broadcast import Broadcast, Follower, Member, OnConfirmation, OnEnd, OnOutcome
 from pushup.broadcast.admission import WaitingLimits, WaitingRoom
-from pushup.broadcast.outage_log import Outage
+from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.progress_mark import ProgressMark
 from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
 from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
@@ -76,7 +76,7 @@ class RedisBroadcast:
 
     def start(self, follower: Follower) -> None:
         clock, limits, node_id = self._clock, self._limits, self.node_id
-        outage = Outage(clock, "Redis: {}; publishing is refused until it is back".format)
+        outage_log = OutageLog(clock, "Redis: {}; publishing is refused until it is back".format)
         replica = self._replica = Replica(follower, self._applied)
         mark = None if self._progress_mark is None else self._progress_mark.read()
         epochs = EpochStarter(node_id=node_id, replica=replica, mark=mark, wall=self._wall, random=self._random)
@@ -87,7 +87,7 @@ class RedisBroadcast:
             saver=saver,
             lease=self._lease,
             confirmations=self._confirmations,
-            outage=outage,
+            outage_log=outage_log,
             durability=self._durability,
             limits=limits,
             timeout=self._timeout,
@@ -114,7 +114,7 @@ class RedisBroadcast:
             lease=self._lease,
             pending=self._pending,
             confirmations=self._confirmations,
-            outage=outage,
+            outage_log=outage_log,
             timeout=self._timeout,
             clock=clock,
             random=self._random,

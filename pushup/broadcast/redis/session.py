@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from pushup.broadcast import OnOutcome
 from pushup.broadcast.formats import NotUnderstood
-from pushup.broadcast.outage_log import Outage
+from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.heartbeat import Heartbeat
@@ -54,7 +54,7 @@ class Session:
         lease: Lease,
         pending: Pending,
         confirmations: Confirmations,
-        outage: Outage,
+        outage_log: OutageLog,
         timeout: float,
         clock: IReactorTime,
         random: Callable[[], float],
@@ -68,7 +68,7 @@ class Session:
         self._lease = lease
         self._pending = pending
         self._confirmations = confirmations
-        self._outage = outage
+        self._outage_log = outage_log
         self._timeout = timeout
         self._clock = clock
         self._random = random
@@ -140,7 +140,7 @@ class Session:
     def _refused(self, reply: ErrorReply) -> None:
         """Redis takes no publications, though the log is followed."""
         self._trouble = Refusal.REFUSED(f"Redis: {reply.reason}", kind=reply.code.value)
-        self._outage.refused(reply.reason)
+        self._outage_log.refused(reply.reason)
         self._replica.is_in_doubt |= reply.is_about_the_data
         if reply.ends_with_connection or reply.is_about_the_data:
             self._reconnect(str(reply))
@@ -149,7 +149,7 @@ class Session:
         """Redis has carried out a publication, or what needs as much."""
         if self._commands is not None:
             self._trouble = None
-            self._outage.over()
+            self._outage_log.over()
 
     async def _try_to_write(self, commands: RedisLog) -> None:
         """After each report, while publications are refused: nobody sends any to a node that is not ready."""
@@ -177,7 +177,7 @@ class Session:
                 logs.append(await self._connect())
                 if logs[0].run != logs[1].run:
                     raise CannotConnect("Redis was restarted or replaced while this node was connecting")
-                if not self._replica.tag and not self._outage.lasts:
+                if not self._replica.tag and not self._outage_log.has_open_outage:
                     self._trouble = Refusal.LOADING()
                 if trouble := await logs[0].trouble():
                     raise CannotFollow(trouble)
@@ -212,13 +212,13 @@ class Session:
     def _failed(self, trouble: PushUpError) -> bool:
         """The log is not followed; returns whether that was logged."""
         self._trouble = trouble
-        return self._outage.refused(trouble.operator_detail)
+        return self._outage_log.refused(trouble.operator_detail)
 
     def _accept_commands(self, reading: RedisLog, commands: RedisLog) -> None:
         """This node has caught up: publications are appended from now on. Whether Redis takes them is seen then."""
         self._commands = commands
         self._confirmations.follows(reading.run)
-        if not self._outage.lasts:
+        if not self._outage_log.has_open_outage:
             _log.info("following the log in Redis from {cursor}", cursor=self._replica.cursor)
 
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
