@@ -15,7 +15,7 @@ from pushup.broadcast import Broadcast, Follower, Member, OnConfirmation, OnEnd,
 from pushup.broadcast.admission import WaitingLimits, WaitingRoom
 from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.progress_mark import ProgressMark
-from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
+from pushup.broadcast.redis.acknowledgements import Confirmations, PendingPublishers
 from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.durability import Durability
@@ -68,7 +68,7 @@ class RedisBroadcast:
         self._random = random
         self._connect = partial(open_log, connector, redis_limits.redis_prefix)
         self._room = WaitingRoom(waiting_limits)
-        self._pending = Pending(clock, self._timeout, self._room)
+        self._pending_publishers = PendingPublishers(clock, self._timeout, self._room)
         self._durability = Durability(declared=redis_limits.redis_durable)
         self._confirmations = Confirmations(self._connect, clock)
         self._lease = Lease()
@@ -112,7 +112,7 @@ class RedisBroadcast:
             ),
             heartbeat=self._heartbeat,
             lease=self._lease,
-            pending=self._pending,
+            pending_publishers=self._pending_publishers,
             confirmations=self._confirmations,
             outage_log=outage_log,
             timeout=self._timeout,
@@ -139,7 +139,7 @@ class RedisBroadcast:
             self._progress_mark.note(self._replica.cursor)
 
     def _applied(self, tag: bytes, outcome: Outcome) -> None:
-        self._pending.tell(tag, outcome)
+        self._pending_publishers.tell(tag, outcome)
         self._note_mark()
 
     async def stop(self) -> None:
@@ -149,7 +149,7 @@ class RedisBroadcast:
             if self._progress_mark is not None:
                 await self._progress_mark.stop()
             self._confirmations.stop()
-            self._pending.stop()
+            self._pending_publishers.stop()
 
     def abort(self) -> None:
         """Disappear as in a crash: without telling the other nodes, and without answering publishers."""
@@ -159,7 +159,7 @@ class RedisBroadcast:
             if self._progress_mark is not None:
                 self._progress_mark.abort()
             self._confirmations.abort()
-            self._pending.abort()
+            self._pending_publishers.abort()
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         self._session.append(command, on_outcome)

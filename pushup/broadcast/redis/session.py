@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from pushup.broadcast import OnOutcome
 from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.outage_log import OutageLog
-from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
+from pushup.broadcast.redis.acknowledgements import Confirmations, PendingPublishers
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.heartbeat import Heartbeat
 from pushup.broadcast.redis.lease import Lease
@@ -52,7 +52,7 @@ class Session:
         catch_up: CatchUp,
         heartbeat: Heartbeat,
         lease: Lease,
-        pending: Pending,
+        pending_publishers: PendingPublishers,
         confirmations: Confirmations,
         outage_log: OutageLog,
         timeout: float,
@@ -66,7 +66,7 @@ class Session:
         self._catch_up = catch_up
         self._heartbeat = heartbeat
         self._lease = lease
-        self._pending = pending
+        self._pending_publishers = pending_publishers
         self._confirmations = confirmations
         self._outage_log = outage_log
         self._timeout = timeout
@@ -117,25 +117,25 @@ class Session:
             return
         name = f"{self._node_id}.{next(self._numbers)}"
         tag = name.encode()
-        if self._pending.add(tag, command, on_outcome):
+        if self._pending_publishers.add(tag, command, on_outcome):
             self._commands.append(self._replica.cursor.epoch, name, command, partial(self._appended, tag))
 
     def _appended(self, tag: bytes, reply: Appended) -> None:
         """The publisher is answered when the entry is read back; or now, if Redis did not append it."""
-        self._pending.answered(tag)
+        self._pending_publishers.command_answered(tag)
         match reply:
             case int():
                 if self._trouble is not None:
                     self._accepted()
             case Lost():
-                self._pending.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))
+                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))
             case EpochOver():
-                self._pending.tell(tag, Refusal.NEW_EPOCH())
+                self._pending_publishers.tell(tag, Refusal.NEW_EPOCH())
                 self._reconnect(str(reply))
             case ErrorReply():
                 self._refused(reply)
                 assert self._trouble is not None
-                self._pending.tell(tag, self._trouble)
+                self._pending_publishers.tell(tag, self._trouble)
 
     def _refused(self, reply: ErrorReply) -> None:
         """Redis takes no publications, though the log is followed."""
