@@ -29,7 +29,7 @@ from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.cursor import order_of
 from pushup.core.errors import ChannelExists, Overloaded, Unavailable
 from pushup.core.limits import Limits
-from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
+from tests.broadcast.redis.fake_redis import FakeRedis, Link, ReplyError
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode, NodeConnector
 from tests.core.builders import batch, draft, gaps, ids, poll, publish
 from tests.net.observed_log import logged_at
@@ -506,7 +506,7 @@ def test_a_failed_attempt_leaves_no_connection(log: list[str], which: str) -> No
 
         def _info(self, section: bytes = b"") -> bytes:
             if which == "what it is like":
-                raise Refusal("NOPERM this user has no permissions to run the 'info' command")
+                raise ReplyError("NOPERM this user has no permissions to run the 'info' command")
             return super()._info(section)
 
     cluster = Cluster()
