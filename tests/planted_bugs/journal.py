@@ -104,7 +104,7 @@ _BUGS = (
         "former-names-not-saved",
         "the names that the order had before are missing in the checkpoint",
         "as snapshot-without-a-field",
-        (Edit("pushup/core/state.py", "            self.past_epochs.all,\n", "            (),\n"),),
+        (Edit("pushup/core/state_rows.py", "            self.past_epochs.all,\n", "            (),\n"),),
     ),
     Bug(
         "entries-deleted-too-far",
