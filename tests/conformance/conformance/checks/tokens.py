@@ -59,7 +59,7 @@ def allows_what_a_token_says_and_no_more(t: Trial) -> None:
         t.status(_poll(t, allowed, token), 200)
     for other in (f"{name}x", f"{name}-a", f"{name}-b:1", name[:-1]):
         t.status(_poll(t, other, token), 401, 403)
-    t.status(_poll(t, f"{name}&channel={name}-b:1", token), 401, 403)
+    t.status(_poll(t, f"{name}&channel={name}-b:1", token), 400, 401, 403)
 
 
 @must("TOKEN-3", "token")
