@@ -104,8 +104,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/session.py",
-                "        self._outage.refused(reply.reason)\n",
-                "        self._outage.refused(reply.reason)\n        self._trouble = None\n",
+                "        self._outage_log.refused(reply.reason)\n",
+                "        self._outage_log.refused(reply.reason)\n        self._trouble = None\n",
             ),
         ),
         test=REFUSALS,
@@ -126,8 +126,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/session.py",
-                "        if not self._outage.lasts:\n            _log",
-                "        self._trouble = None\n        if not self._outage.over():\n            _log",
+                "        if not self._outage_log.has_open_outage:\n            _log",
+                "        self._trouble = None\n        if not self._outage_log.over():\n            _log",
             ),
         ),
         test=REFUSALS,

@@ -66,17 +66,19 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/session.py",
-                "                self._pending.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n            case EpochOver():",
-                "                _, on_outcome, _ = self._pending._waiting[tag]\n"
-                "                self._pending._waiting[tag] = (0.0, lambda outcome: None, 0)\n"
-                "                self._pending.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
+                "                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
+                "            case EpochOver():",
+                "                _, on_outcome, _ = self._pending_publishers._waiting[tag]\n"
+                "                self._pending_publishers._waiting[tag] = (0.0, lambda outcome: None, 0)\n"
+                "                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
                 "                self._clock.callLater(1.0, lambda: self.append(self._last_command, on_outcome))\n"
                 "            case EpochOver():",
             ),
             Edit(
                 f"{AT}/session.py",
-                "        if self._pending.add(tag, command, on_outcome):\n",
-                "        self._last_command = command\n        if self._pending.add(tag, command, on_outcome):\n",
+                "        if self._pending_publishers.add(tag, command, on_outcome):\n",
+                "        self._last_command = command\n"
+                "        if self._pending_publishers.add(tag, command, on_outcome):\n",
             ),
         ),
         needs=(*RESTARTS, "cut", "cut_all", "clog", "redis_pause", "late"),
@@ -431,8 +433,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/leader.py",
-                "            await self._saving.begin_epoch(log, report.tail.epoch, reason)\n",
-                "            await self._saving.begin_epoch(log, self._replica.cursor.epoch, reason)\n",
+                "            await self._saver.begin_epoch(log, report.tail.epoch, reason)\n",
+                "            await self._saver.begin_epoch(log, self._replica.cursor.epoch, reason)\n",
             ),
         ),
         needs=("poison", "poison_one"),
