@@ -4,15 +4,21 @@
 |---|---|
 | `maxLength: 255` | 255 bytes of UTF-8, not characters |
 | `type: integer` | digits: 5.0 is no whole number |
+| `issued_before`, any number | a time that is not in the future |
+| `token`, any text | a token that this server accepts |
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import schemathesis
 
 NAME_LIMIT_BYTES = 255
+
+NAMED = ("channel", "channels", "name", "messages", "sub", "jti")
+"""The fields that contain names, or more of these fields."""
 
 EXISTING_CHANNEL = "existing"
 """A channel that the test has created."""
@@ -22,7 +28,7 @@ def _names(value: Any) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, dict):
-        return [name for key in ("channel", "channels", "name", "messages") for name in _names(value.get(key))]
+        return [name for key in NAMED for name in _names(value.get(key))]
     return [name for item in value for name in _names(item)] if isinstance(value, list) else []
 
 
@@ -32,6 +38,10 @@ def _fits(value: Any) -> bool:
 
 @schemathesis.hook
 def filter_body(context: schemathesis.HookContext, body: Any) -> bool:
+    if isinstance(body, dict):
+        revoked_before = body.get("issued_before")
+        if body.get("token") or (isinstance(revoked_before, int | float) and revoked_before > time.time()):
+            return False
     return _fits(body)
 
 

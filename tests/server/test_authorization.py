@@ -40,7 +40,7 @@ def sealed(*channels: str, seconds: int = 600) -> dict[str, str]:
     """A header field with a ticket that any server with KEY accepts."""
     return {
         "PushUp-Ticket": Tickets(KEY.encode()).seal(
-            channels, issued_at=0, expires=int(time.time()) + seconds, subject=""
+            channels, issued_at=int(time.time()), expires=int(time.time()) + seconds, subject=""
         )
     }
 
@@ -355,12 +355,13 @@ def test_a_client_that_disconnects_before_its_verdict(serve: Serve, backend: Web
 
 
 @one_strategy
-def test_tickets_of_other_nodes(serve: Serve, backend: WebBackend) -> None:
-    """A ticket is valid on every node with its key, even after a restart, and on no other."""
-    with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
+def test_tickets_of_other_nodes(serve: Serve, backend: WebBackend, tmp_path: Path) -> None:
+    """A ticket is valid on every node with its key that continues the order, even after a restart, and on no other."""
+    journal = f"journal:{tmp_path}/journal"
+    with serve(authorize_url=backend.url, ticket_key=KEY, broadcast=journal) as server, server.caller() as caller:
         ticket = poll(caller, "a").value["ticket"]
     with (
-        serve(authorize_url=backend.url, ticket_key=KEY) as one,
+        serve(authorize_url=backend.url, ticket_key=KEY, broadcast=journal) as one,
         serve(authorize_url=backend.url, ticket_key=KEY + "2") as other,
         serve(authorize_url=backend.url) as third,
     ):

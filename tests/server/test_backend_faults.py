@@ -119,9 +119,8 @@ RUDE = [
 
 def sealed(*channels: str) -> dict[str, str]:
     """A header field with a ticket that is valid for an hour."""
-    return {
-        "PushUp-Ticket": Tickets(KEY.encode()).seal(channels, issued_at=0, expires=int(time.time()) + 3600, subject="")
-    }
+    now = int(time.time())
+    return {"PushUp-Ticket": Tickets(KEY.encode()).seal(channels, issued_at=now, expires=now + 3600, subject="")}
 
 
 def busy(server: Server) -> float:

@@ -225,7 +225,8 @@ def test_another_ticket_key(serve: Serve, backend: WebBackend, tmp_path: Path) -
     ):
         cursor = caller.cursor()
         first = caller.call("GET", poll_path("a", timeout=0)).value["ticket"]
-        forged = Tickets(KEY.encode()).seal(("a",), issued_at=0, expires=int(time.time()) + 600, subject="")
+        now = int(time.time())
+        forged = Tickets(KEY.encode()).seal(("a",), issued_at=now, expires=now + 600, subject="")
         polls.begin("GET", poll_path("a", cursor=cursor), headers={"PushUp-Ticket": first})
         server.wait_for_held(1)
         assert backend.count == 1

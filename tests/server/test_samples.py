@@ -501,8 +501,8 @@ def test_tickets_are_as_documented(serve: Serve, stack: ExitStack) -> None:
 def test_a_ticket_that_ends_is_as_documented(serve: Serve) -> None:
     """A poll that is held when its ticket expires gets exactly this response."""
     with serve(authorizer="string:capwords", ticket_key="sixteen-characters-or-more") as server:
-        expires = int(time.time()) + 4
-        ticket = Tickets(b"sixteen-characters-or-more").seal(("a",), issued_at=0, expires=expires, subject="")
+        now = int(time.time())
+        ticket = Tickets(b"sixteen-characters-or-more").seal(("a",), issued_at=now, expires=now + 4, subject="")
         with server.caller() as caller:
             reply = caller.call("GET", poll_path("a", cursor="now"), headers={"PushUp-Ticket": ticket})
         assert (reply.status, reply.value) == (401, json.loads(TICKET_EXPIRED))
