@@ -20,7 +20,6 @@ from pushup.core.grant import Grant, Right, Scope, is_subject, scope_of
 _RIGHTS: dict[str, Right] = {"poll": "read", "publish": "publish"}
 """What the rights are called in a token."""
 
-
 SHOWN = 40
 """Characters of what a token says that an error shows."""
 

@@ -117,7 +117,7 @@ def _is_der(data: bytes) -> bool:
     """
     start = 2 if data[1] < 0x80 else 2 + (data[1] & 0x7F)
     length = data[1] if start == 2 else int.from_bytes(data[2:start], "big")
-    return data[0] == 0x30 and start + length == len(data) and data[start] in (0x02, 0x30)
+    return data[0] == 0x30 and start + length == len(data) and data[start : start + 1] in (b"\x02", b"\x30")
 
 
 def _time(text: str) -> float:

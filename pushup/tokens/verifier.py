@@ -166,4 +166,5 @@ def _signer(
         raise ValueError("the token's signature is not valid")
     if algorithm not in {key.algorithm for key in known}:
         raise ValueError(f"the token's `alg` is {algorithm[:SHOWN]!r}, and there is no key for it here")
-    raise ValueError(f"the token's `kid` is {kid[:SHOWN]!r}, and there is no key with this name here, or it has expired")
+    name = kid[:SHOWN]
+    raise ValueError(f"the token's `kid` is {name!r}, and there is no key with this name here, or it has expired")
