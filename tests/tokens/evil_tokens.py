@@ -34,9 +34,13 @@ def base64url(data: bytes | str) -> str:
     return base64.urlsafe_b64encode(data.encode() if isinstance(data, str) else data).rstrip(b"=").decode()
 
 
-@cache
 def private_key(kind: str, number: int = 0) -> Any:
     """A key pair of this kind, each `number` another one."""
+    return _private_key(kind, number)
+
+
+@cache
+def _private_key(kind: str, number: int) -> Any:
     if kind.startswith("RSA"):
         return rsa.generate_private_key(65537, int(kind.removeprefix("RSA") or 2048))
     if kind == "Ed448":

@@ -4,7 +4,7 @@
 |---|---|
 | 3.1 perform algorithm verification | a key is for one algorithm, whatever the header says |
 | 3.2 use appropriate algorithms | HS256, RS256, ES256 and EdDSA; no others, and never `none` |
-| 3.3 validate all cryptographic operations | a token whose signature is not valid is refused, whichever part was changed |
+| 3.3 validate all cryptographic operations | whichever part was changed, the signature is not valid |
 | 3.4 validate cryptographic inputs | a point that is not on its curve is no key |
 | 3.5 ensure cryptographic keys have sufficient entropy | secrets of 32 characters, RSA keys of 2048 bits |
 | 3.6 avoid compression of encryption inputs | nothing is decompressed |
@@ -67,8 +67,8 @@ def test_3_2_these_algorithms_are_accepted(algorithm: str) -> None:
 @pytest.mark.parametrize(
     "alg",
     [
-        "none", "None", "NONE", "nOnE", "none ", " none", "none\x00", "n\u043ene", "", None, 0, False, [], ["HS256"], {},
-        "hs256", "Hs256", "HS256 ", "HS384", "HS512", "RS384", "RS512", "PS256", "ES384", "ES512", "ES256K", "Ed25519",
+        "none", "None", "NONE", "nOnE", "none ", " none", "none\x00", "n\u043ene", "", None, 0, False, [],
+        ["HS256"], {}, "hs256", "Hs256", "HS256 ", "HS384", "HS512", "RS384", "RS512", "PS256", "ES384", "ES512", "ES256K", "Ed25519",
         "Ed448", "dir", "A128GCM", "RSA-OAEP", "PBES2-HS256+A128KW",
     ],
 )  # fmt: skip
@@ -138,7 +138,7 @@ def test_3_6_nothing_is_decompressed() -> None:
             accept(evil)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be", "utf-7", "latin-1", "utf-8-sig"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be", "latin-1", "utf-8-sig"])
 def test_3_7_header_and_claims_are_utf8(encoding: str) -> None:
     """Python's JSON would guess UTF-16 and UTF-32."""
     for part in (0, 1):
@@ -162,7 +162,7 @@ OTHER_ISSUER = "https://other.example"
     ],
 )  # fmt: skip
 def test_3_8_an_issuer_signs_only_for_itself(iss: object) -> None:
-    """Its key is not good with another's `iss`, which is compared as it is written; nor is another's key with its own."""
+    """Its key is no good with another's `iss`, which is compared as it is written; nor is another's with its own."""
     issuers = [issuer(key("HS256")), issuer(key("HS256", 1), name=OTHER_ISSUER)]
     verifier = Verifier(issuers, lambda: NOW)
     assert verifier.grant(token()).subject == "7"
