@@ -6,10 +6,12 @@ import base64
 import hashlib
 import hmac
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
@@ -152,6 +154,11 @@ def key(algorithm: str, number: int = 0, kid: str = "", valid_until: float | Non
 
 def issuer(*keys: SigningKey, name: str = ISSUER, **expected: Any) -> Issuer:
     return Issuer(name, Expected(**{"audience": "pushup"} | expected), (FixedKeys(keys),))
+
+
+def numbered(values: Iterable[Any]) -> list[Any]:
+    """The parameters of a test, by number: processes that share the tests do not share the keys in their texts."""
+    return [pytest.param(value, id=str(number)) for number, value in enumerate(values)]
 
 
 class Now:
