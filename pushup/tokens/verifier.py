@@ -130,7 +130,7 @@ def _decoded(part: str, what: str) -> bytes:
     have bits that count for nothing, and then one token would have several texts (RFC 4648 §3.5).
     """
     try:
-        data = urlsafe_b64decode(part + "=" * (-len(part) % 4))
+        data = urlsafe_b64decode(part + "==")  # more than enough
     except binascii.Error:
         data = b""
     if urlsafe_b64encode(data).rstrip(b"=") != part.encode():

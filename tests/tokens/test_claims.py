@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pushup.core.errors import InvalidToken, TokenExpired
 from pushup.core.grant import Grant, Right
+from pushup.tokens.claims import Expected, Expired, grant_of
 from tests.tokens.evil_tokens import NOW, SECRET, accept, claims, token, write
 
 LEEWAY = 10.0
@@ -36,10 +37,25 @@ def grant_at(now: float, **others: Any) -> str:
         ("nbf", NOW - LEEWAY, "early", "good"),
     ],
 )
-def test_times_at_their_borders(name: str, at: float, before: str, after: str) -> None:
+@pytest.mark.parametrize("more", [{}, {"nbf": NOW - 90}])
+def test_times_at_their_borders(name: str, at: float, before: str, after: str, more: dict[str, int]) -> None:
     """A token is good from `iat` and `nbf` until just before `exp`, with the leeway on both sides."""
-    times = {"iat": NOW - 100, "exp": NOW + 100} | {name: NOW}
+    times = {"iat": NOW - 100, "exp": NOW + 100} | more | {name: NOW}
     assert [grant_at(at + step, **times) for step in (-0.001, 0, 0.001)] == [before, after, after]
+
+
+def test_the_first_and_the_last_time() -> None:
+    """Any time is one, from 1970 on, as long as floats have whole seconds."""
+    grant = accept(token(iat=0, exp=2**53 - 1))
+    assert (grant.issued_at, grant.valid_until) == (0, 2**53 - 1 + LEEWAY)
+
+
+def test_an_expired_token_is_no_grant() -> None:
+    """So it takes no place among those that are remembered."""
+    expected = Expected(audience="pushup", leeway=LEEWAY)
+    with pytest.raises(Expired):
+        grant_of(claims(exp=NOW), expected, NOW + LEEWAY)
+    assert grant_of(claims(exp=NOW), expected, NOW + LEEWAY - 0.001).valid_until == NOW + LEEWAY
 
 
 def test_a_grant_ends_with_its_token() -> None:

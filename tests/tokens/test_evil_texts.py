@@ -120,8 +120,11 @@ def test_deep_nesting_is_no_unexpected_error(depth: int) -> None:
 
 def test_the_longest_token() -> None:
     """At the limit it is accepted, and a byte more is refused before anything is read."""
-    for count in range(4350, 4400):
-        text = token(pad="x" * count)
+    texts = [
+        write(HEADER + " " * spaces, claims(pad="x" * n), SECRET) for spaces in range(3) for n in range(4350, 4480)
+    ]
+    assert {TOKEN_LIMIT_BYTES, TOKEN_LIMIT_BYTES + 1} <= set(map(len, texts))
+    for text in texts:
         if len(text) <= TOKEN_LIMIT_BYTES:
             assert accept(text).subject == "7"
         else:
@@ -146,6 +149,27 @@ GOOD = token()
 def test_texts_that_are_no_tokens(text: str) -> None:
     """Padding, white space, other alphabets, dots and characters are refused, and are no unexpected error."""
     assert refused(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a.b", "three parts"),
+        ("A.AA.AA", "the token's header is not in base64url"),
+        (f"{GOOD.split('.')[0]}.A.AA", "what the token says is not in base64url"),
+        (f"{GOOD.rpartition('.')[0]}.A", "signature is not in base64url"),
+        (token(number=1), "signature is not valid"),
+        (token(kid="two"), "`kid` is 'two', and there is no key with this name here, or it has expired"),
+        (write({"alg": "PS256", "kid": "x"}, claims(), SECRET), "`alg` is 'PS256', and there is no key for it here"),
+        (write({"alg": "x" * 99}, claims(), SECRET), f"`alg` is {'x' * 40!r}, and"),
+        (token(kid="x" * 99), f"`kid` is {'x' * 40!r}, and"),
+        (token(iss="https://other.example"), "`iss` is not one"),
+        (token(aud="x"), "must be or contain 'pushup'"),
+    ],
+)
+def test_errors_say_what_is_wrong(text: str, says: str) -> None:
+    """To developers whose tokens are refused."""
+    assert says in refused(text, key("HS256", kid="one"))
 
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -174,6 +198,14 @@ def test_header_and_claims_in_base64_that_is_not_canonical() -> None:
             parts[place] = parts[place][:-1] + ALPHABET[ALPHABET.index(parts[place][-1]) + 1]
             signed = ".".join(parts)
             assert "base64url" in refused(f"{signed}.{base64url(signature(signed.encode(), SECRET))}")
+
+
+def test_the_error_names_what_stands_there_twice() -> None:
+    """By the first of such names, cut where it is long."""
+    for name in ("b", "x" * 2000):
+        text = f'{{"a": 1, "{name}": 2, "c": 3, "{name}": 4, "d": 5, "c": 6}}'
+        assert refused(write(HEADER, text, SECRET)) == f"what the token says has {name[:40]!r} twice"
+        assert refused(write(text, CLAIMS, SECRET)) == f"the token's header has {name[:40]!r} twice"
 
 
 CHANGES = st.one_of(

@@ -119,6 +119,19 @@ def test_keys_are_fetched_and_refreshed(keys: Keys) -> None:
     assert set(keys.urls) == {URL.encode()}
 
 
+def test_a_fetch_in_between(keys: Keys) -> None:
+    """It counts: the next is five minutes after its answer."""
+    keys.url.fetch()
+    keys.reply(jwks(ONE))
+    keys.clock.advance(REFRESH_SECONDS - 100)
+    keys.url.fetch()
+    keys.reply(jwks(ONE))
+    keys.clock.advance(REFRESH_SECONDS - 0.01)
+    assert keys.count == 2
+    keys.clock.advance(0.01)
+    assert keys.count == 3
+
+
 def test_one_fetch_at_a_time(keys: Keys) -> None:
     """While one is under way nothing starts another: neither time, nor tokens, nor a reload."""
     keys.url.fetch()
@@ -137,6 +150,7 @@ FAILURES = [
     Reply(500, jwks(TWO)),
     Reply(404, b"not here"),
     Reply(301, jwks(TWO)),
+    Reply(100, jwks(TWO)),
     Reply(204, b""),
     Reply(200, b"<html>"),
     Reply(200, b'{"keys": []}'),

@@ -70,6 +70,27 @@ def test_two_secrets(now: Now) -> None:
     assert [isinstance(each, Grant) for each in found] == [False, False, True, True, False, False]
     assert found[0] is TokenExpired  # it was accepted until now: its client asks for another
     assert outcome(verifier, token(jti="not seen before")) is InvalidToken
+    now.seconds += 60
+    assert outcome(verifier, token(jti="nor this")) is InvalidToken
+
+
+@pytest.mark.parametrize(
+    ("names", "said", "is_good"),
+    [
+        ("", "", True),
+        ("", "x", True),
+        ("one", "", True),
+        ("one", "one", True),
+        ("one", "two", False),
+        ("one", "One", False),
+    ],
+)
+def test_names_of_keys(names: str, said: str, is_good: bool, now: Now) -> None:
+    """They only choose among keys: a key without one may be that of any token, and a token without one by any key."""
+    for algorithm in ("HS256", "ES256"):
+        verifier = Verifier([issuer(key(algorithm, 1, kid="other"), key(algorithm, kid=names))], now)
+        assert isinstance(outcome(verifier, token(algorithm, kid=said)), Grant) == is_good
+        assert isinstance(outcome(verifier, token(algorithm, kid="other")), Grant) == (not names)
 
 
 @given(st.integers(-60, 400), st.integers(1, 300), st.lists(st.integers(0, 120), max_size=5))
@@ -124,8 +145,9 @@ def test_the_memory_of_tokens_is_bounded(now: Now) -> None:
     import tracemalloc
 
     verifier = Verifier([issuer(key("HS256"))], now)
-    names = [f"{number:03x}" for number in range(500)]
-    texts = [token(jti=str(number), pushup={"poll": names}) for number in range(150)]
+    names = [f"{number:03x}" for number in range(250)]
+    says = {"poll": names, "publish": [f"{name}*" for name in names]}
+    texts = [token(jti=str(number), pushup=says) for number in range(150)]
     tracemalloc.start()
     try:
         for text in texts:
@@ -179,6 +201,8 @@ URL, OTHER_URL = "https://app.example/jwks", "https://other.example/jwks"
 def test_reloading_secrets(world: World) -> None:
     """A secret that is gone is refused at once, also with tokens that were accepted before."""
     tokens = world.tokens(settings(SECRET))
+    tokens.start()
+    assert world.asked == []  # there is no URL
     assert isinstance(outcome(tokens, token()), Grant)
     tokens.use(settings(SECRET, OTHER_SECRET))
     assert [type(outcome(tokens, each)) for each in (token(), token(number=1))] == [Grant, Grant]
@@ -211,28 +235,43 @@ def test_reloading_a_file(world: World, tmp_path: Path, broken: str | None) -> N
 
 def test_reloading_urls(world: World) -> None:
     """Keys at a URL that stays are kept, and fetched again; those of one that is gone are refused, and fetched no more."""
+    one, two = token("ES256"), token("ES256", 1)
     tokens = world.tokens(settings(token_jwks_url=URL))
     assert world.asked == []  # nothing before it is started
-    assert outcome(tokens, token("ES256")) is Unavailable
+    assert outcome(tokens, one) is Unavailable
     assert world.asked == [URL]
     tokens.start()
-    assert world.asked == [URL]
+    tokens.use(settings(token_jwks_url=URL))
+    assert world.asked == [URL]  # that fetch goes on
     world.reply(jwk("ES256"))
-    assert isinstance(outcome(tokens, token("ES256")), Grant)
+    assert isinstance(outcome(tokens, one), Grant)
     tokens.use(settings(token_jwks_url=URL))
     assert world.asked == [URL, URL]
-    assert isinstance(outcome(tokens, token("ES256")), Grant)
+    assert isinstance(outcome(tokens, one), Grant)
     world.reply(jwk("ES256", 1))  # this must reach the new settings
-    assert outcome(tokens, token("ES256")) is InvalidToken
-    assert isinstance(outcome(tokens, token("ES256", 1)), Grant)
+    assert outcome(tokens, one) is InvalidToken
+    assert isinstance(outcome(tokens, two), Grant)
     tokens.use(settings(token_jwks_url=OTHER_URL))
-    assert outcome(tokens, token("ES256", 1)) is Unavailable
+    assert outcome(tokens, two) is Unavailable
     assert world.asked == [URL, URL, OTHER_URL]
     world.reply(jwk("ES256"))
     world.clock.advance(10**6)
     assert set(world.asked[3:]) == {OTHER_URL}
     tokens.stop()
-    world.requests.clear()
+    asked = len(world.asked)
+    tokens.use(settings(token_jwks_url=URL))
+    assert len(world.asked) == asked
+
+
+def test_reloading_the_claim_and_the_leeway(world: World) -> None:
+    """They hold for all issuers."""
+    tokens = world.tokens(settings(SECRET, token_claim="x", token_leeway_seconds=3.0))
+    grant = tokens.grant(token(x={"poll": ["a"]}))
+    assert grant.allows("read", ("a",))
+    assert not grant.allows("read", ("user:7",))
+    assert grant.valid_until == NOW + 300 + 3
+    tokens.use(settings(SECRET))
+    assert tokens.grant(token(x={"poll": ["a"]})).allows("read", ("user:7",))
 
 
 def test_a_url_that_cannot_be_used_does_not_stop_others(world: World) -> None:

@@ -39,6 +39,13 @@ def der(private: Any, form: PublicFormat = PublicFormat.SubjectPublicKeyInfo) ->
     return base64.b64encode(private.public_key().public_bytes(Encoding.DER, form)).decode()
 
 
+def in_der(tag: int, size: int, more: int = 0, inside: int = 0x30) -> str:
+    """A value of this size in DER, in base64, `more` bytes longer than it says; it begins with the tag `inside`."""
+    number = size.to_bytes((size.bit_length() + 7) // 8, "big")
+    length = number if size < 128 else bytes([0x80 + len(number)]) + number
+    return base64.b64encode(bytes([tag]) + length + bytes([inside]) + bytes(size - 1 + more)).decode()
+
+
 # Secrets.
 
 
@@ -84,7 +91,14 @@ BAD_SECRETS = [
     *[der(key_for(each)).rstrip("=") for each in PUBLIC],
     der(key_for("RS256"), PublicFormat.PKCS1),
     "".join(certificate(key_for("ES256")).splitlines()[1:-1]),
+    *[in_der(0x30, size) for size in (30, 127, 128, 255, 256, 4000)],
 ]
+
+
+SECRET_ERRORS = (
+    "is not of the form KID SECRET", "is not valid; a secret has at least 32 ASCII", "is a public key or a certificate",
+    "has a valid_until that is not a time", "has a name",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("line", numbered(BAD_SECRETS))
@@ -93,7 +107,7 @@ def test_what_is_no_secret(line: str) -> None:
 
     A public key is none, also without the lines around it, as some issuers show it: everybody could sign with it.
     """
-    with pytest.raises(ValueError, match=r"^secret 2 of 2 ") as error:
+    with pytest.raises(ValueError, match=f"^secret 2 of 2 ({'|'.join(SECRET_ERRORS)})") as error:
         secret_keys((OTHER_SECRET, line))
     shown = str(error.value)
     assert OTHER_SECRET not in shown
@@ -104,7 +118,21 @@ def test_what_is_no_secret(line: str) -> None:
 @pytest.mark.parametrize(
     "secret",
     numbered(
-        ["MA" + "x" * 40, "MCA" + "x" * 40, "MIIB" + "x" * 400, "MIIA" * 20, "MJY" + "A" * 29, base64url(bytes(32))]
+        [
+            "MA" + "x" * 40,
+            "MCA" + "x" * 40,
+            "MIIB" + "x" * 400,
+            "MIIA" * 20,
+            "MJY" + "A" * 29,
+            base64url(bytes(32)),
+            in_der(0x31, 100),
+            in_der(0x2F, 100),
+            in_der(0x30, 100, 1),
+            in_der(0x30, 100, -1),
+            in_der(0x30, 200, 1),
+            in_der(0x30, 100, inside=0x31),
+            in_der(0x30, 100)[:50] + "-" + in_der(0x30, 100)[50:],
+        ]
     ),
 )
 def test_secrets_that_only_begin_like_public_keys(secret: str) -> None:
@@ -166,6 +194,7 @@ def test_pem_files_that_are_refused(tmp_path: Path, text: str) -> None:
         keys_of_file(path)
     assert str(error.value).startswith(path)
     assert len(str(error.value)) < len(path) + 200
+    assert ("contains a private key" in str(error.value)) == ("PRIVATE" in text)
     assert SECRET not in str(error.value)
     for line in text.splitlines():
         assert len(line) < 32 or line not in str(error.value)
@@ -191,6 +220,13 @@ def test_sets_of_keys(tmp_path: Path) -> None:
     for keys in (keys_of_set(data), keys_of_file(written(tmp_path, b"\n " + data))):
         assert [(key.algorithm, key.kid) for key in keys] == [(each, each) for each in PUBLIC]
         assert all(key.has_signed(b"x", signature(b"x", key_for(key.algorithm))) for key in keys)
+
+
+def test_sizes_and_names_at_their_borders() -> None:
+    """A larger RSA key, the longest name, and a key without one."""
+    keys = keys_of_set(jwks(public_jwk(private_key("RSA3072")), jwk("ES256", kid="x" * 255)))
+    assert [(key.algorithm, key.kid) for key in keys] == [("RS256", ""), ("ES256", "x" * 255)]
+    assert keys[0].has_signed(b"x", signature(b"x", private_key("RSA3072")))
 
 
 ES256 = jwk("ES256")
@@ -244,6 +280,8 @@ def test_keys_in_sets_that_cannot_be_used(tmp_path: Path, evil: dict[str, Any]) 
     with pytest.raises(ValueError, match=r"contains|has a name") as error:
         keys_of_file(path)
     assert str(error.value).startswith(path)
+    assert ("contains a private key" in str(error.value)) == ("d" in evil)
+    assert ("write secrets to token_secrets" in str(error.value)) == (evil.get("kty") not in ("RSA", "EC", "OKP"))
     for secret in (SECRET, base64url(SECRET)):
         assert secret not in str(error.value)
 

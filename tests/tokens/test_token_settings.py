@@ -79,9 +79,11 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"token_issuer": ""}, "token_issuer"),
-        ({"token_audience": ""}, "token_audience"),
-        ({"token_secrets": ""}, "token_issuer"),
+        ({"token_issuer": None}, "token_issuer"),
+        ({"token_audience": None}, "token_audience"),
+        ({"token_secrets": None}, "token_issuer"),
+        ({"token_secrets": None, "token_issuer": None, "token_jwks_url": "http://127.0.0.1/"}, "token_issuer"),
+        ({"token_secrets": None, "token_issuer": None, "token_keys_file": __file__}, "token_keys_file"),
         ({"token_secrets": "short"}, "token_secrets"),
         ({"token_secrets": [""]}, "token_secrets"),
         ({"token_secrets": [SECRET, "valid_until=2027-01-15T08:00:00Z"]}, "token_secrets"),
@@ -103,13 +105,14 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ({"token_cookie": "__Secure-a b"}, "token_cookie"),
         ({"token_cookie": "__Secure-a=b;c"}, "token_cookie"),
         ({"token_lifetime_limit_seconds": 0}, "token_lifetime_limit_seconds"),
-        ({"token_secrets_file": "/nowhere"}, "token_secrets_file"),
+        ({"token_secrets": None, "token_secrets_file": "/nowhere"}, "token_secrets_file"),
     ],
 )
 def test_mistakes(changes: dict[str, object], name: str) -> None:
-    """The error names the setting, and shows no secret."""
-    with pytest.raises(SettingsError, match=name) as error:
-        read_settings(flags={**GOOD, **changes})
+    """The error names the setting, and shows no secret; None: it is left out."""
+    flags = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
+    with pytest.raises(SettingsError, match=rf"(^|: ){name}( =|:)") as error:
+        read_settings(flags=flags)
     assert SECRET not in str(error.value)
     assert OTHER_SECRET not in str(error.value)
 
@@ -121,23 +124,23 @@ def test_mistakes(changes: dict[str, object], name: str) -> None:
         (f'["{SECRET}"]', f'"{SECRET},short"', r"token_issuers\[0\].secrets"),
         (f'["{SECRET}"]', f'[["{SECRET}"]]', r"token_issuers\[0\].secrets"),
         (f'["{SECRET}"]', f'{{a = "{SECRET}"}}', r"token_issuers\[0\].secrets"),
-        ("secrets =", "secret =", r"token_issuers\[0\].*secret"),
-        ("secrets =", "token_secrets =", r"token_issuers\[0\].*token_secrets"),
-        (f'secrets = ["{SECRET}"]', "", r"token_issuers\[0\]"),
+        ("secrets =", "secret =", r"token_issuers\[0\]"),
+        ("secrets =", "token_secrets =", r"token_issuers\[0\]"),
+        (f'secrets = ["{SECRET}"]', "", r"token_issuers\[0\].issuer"),
         (f'secrets = ["{SECRET}"]', 'keys_file = "/nowhere"', r"token_issuers\[0\].keys_file"),
-        ('audience = "other"', "", r"token_issuers\[1\].*audience"),
+        ('audience = "other"', "", r"token_issuers\[1\]"),
         ('audience = "other"', 'audience = ""', r"token_issuers\[1\].audience"),
         ('audience = "other"', 'audience = ["other"]', r"token_issuers\[1\].audience"),
-        ("https://other.example", ISSUER, "token_issuers.*twice"),
+        (f'issuer = "{ISSUER}"', 'issuer = ""', r"token_issuers\[0\].issuer"),
+        ("https://other.example", ISSUER, "token_issuers"),
         ("http://127.0.0.1/jwks", "127.0.0.1/jwks", r"token_issuers\[1\].jwks_url"),
-        ("[[token_issuers]]", "[token_issuers]", "not valid TOML"),
     ],
 )
 def test_mistakes_in_tables(tmp_path: Path, old: str, new: str, name: str) -> None:
     """The error names the table by its number, and shows no secret."""
-    text = TABLES.replace(old, new) if old.startswith("[[") else TABLES.replace(old, new, 1)
+    text = TABLES.replace(old, new, 1)
     assert text != TABLES
-    with pytest.raises(SettingsError, match=name) as error:
+    with pytest.raises(SettingsError, match=rf": {name}( =|:)") as error:
         read_settings(in_file(tmp_path, text))
     assert SECRET not in str(error.value)
 
@@ -160,6 +163,8 @@ def test_secrets_in_a_file_for_public_keys(tmp_path: Path, text: str) -> None:
     assert not [word for word in text.replace('"', " ").split() if len(word) > 25 and word in str(error.value)]
     file.write_text(pem(key_for("ES256")))
     assert read_settings(flags=flags).tokens.token_keys_file == str(file)
+    alone = {"token_issuer": ISSUER, "token_audience": "x", "token_leeway_seconds": 60, "token_keys_file": str(file)}
+    assert read_settings(flags=alone).tokens.issuers == (TokenIssuer(issuer=ISSUER, audience="x", keys_file=str(file)),)
 
 
 def test_a_pem_file_is_no_file_of_secrets(tmp_path: Path) -> None:
