@@ -49,7 +49,8 @@ def _private_key(kind: str, number: int) -> Any:
         return ed448.Ed448PrivateKey.generate()
     if kind == "EdDSA":
         return ed25519.Ed25519PrivateKey.generate()
-    return ec.generate_private_key({"ES256": ec.SECP256R1, "P-384": ec.SECP384R1, "P-256K": ec.SECP256K1}[kind]())
+    curves = {"ES256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-256K": ec.SECP256K1()}
+    return ec.generate_private_key(curves[kind])
 
 
 def key_for(algorithm: str, number: int = 0) -> Any:
@@ -133,12 +134,12 @@ def private_pem(private: Private) -> str:
 def certificate(private: Private) -> str:
     """A certificate of this key, by itself."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "app.example")])
-    builder = x509.CertificateBuilder(name, name, private.public_key(), 1)  # type: ignore[arg-type]
+    builder = x509.CertificateBuilder(name, name, private.public_key(), 1)
     builder = builder.not_valid_before(datetime(2026, 1, 1, tzinfo=UTC)).not_valid_after(
         datetime(2036, 1, 1, tzinfo=UTC)
     )
     signs_with = None if isinstance(private, ed25519.Ed25519PrivateKey) else SHA256()
-    return builder.sign(private, signs_with).public_bytes(Encoding.PEM).decode()  # type: ignore[arg-type]
+    return builder.sign(private, signs_with).public_bytes(Encoding.PEM).decode()
 
 
 def key(algorithm: str, number: int = 0, kid: str = "", valid_until: float | None = None) -> SigningKey:

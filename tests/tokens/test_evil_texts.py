@@ -140,7 +140,8 @@ GOOD = token()
     "text",
     [
         "", ".", "..", "...", "a", "a.b", "a.b.c.d", "=.=.=", GOOD + "=", GOOD + "==", GOOD + "\n", "\n" + GOOD,
-        GOOD + " ", " " + GOOD, GOOD.replace(".", ". "), GOOD.replace(".", "=."), GOOD.replace(".", ".."), GOOD + ".", "." + GOOD,
+        GOOD + " ", " " + GOOD, GOOD.replace(".", ". "), GOOD.replace(".", "=."), GOOD.replace(".", ".."),
+        GOOD + ".", "." + GOOD,
         GOOD.replace(".", ".A", 1), GOOD.replace("e", "\u0435", 1), GOOD.replace("e", "\uff45", 1), GOOD + "\x00",
         GOOD + "\udcff", "\ud800", GOOD + "\u200b", GOOD.replace(".", "\u3002"), f"Bearer {GOOD}", f'"{GOOD}"',
         GOOD.replace("-", "+").replace("_", "/") + "+", "%" + GOOD, GOOD.replace(".", "%2E"), "ё.ё.ё", "eyJ.eyJ.eyJ",
@@ -219,7 +220,8 @@ TOKENS = {each: (token(each), key(each)) for each in ("HS256", "RS256", "ES256",
 
 
 def changed(text: str, change: tuple[str, int, Any]) -> str:
-    kind, place, what = change
+    kind, place = change[:2]
+    what: Any = change[2]
     if kind == "swap":
         parts = text.split(".")
         if len(parts) > max(place, what):
@@ -230,7 +232,7 @@ def changed(text: str, change: tuple[str, int, Any]) -> str:
         return text[:place] + text[place + what :]
     if kind == "double":
         return text[:place] + text[place : place + what] * 2 + text[place + what :]
-    return text[:place] + what + text[place + (kind == "set") :]
+    return f"{text[:place]}{what}{text[place + (kind == 'set') :]}"
 
 
 @given(st.sampled_from(sorted(TOKENS)), st.lists(CHANGES, min_size=1, max_size=4))

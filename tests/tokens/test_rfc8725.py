@@ -68,7 +68,8 @@ def test_3_2_these_algorithms_are_accepted(algorithm: str) -> None:
     "alg",
     [
         "none", "None", "NONE", "nOnE", "none ", " none", "none\x00", "n\u043ene", "", None, 0, False, [],
-        ["HS256"], {}, "hs256", "Hs256", "HS256 ", "HS384", "HS512", "RS384", "RS512", "PS256", "ES384", "ES512", "ES256K", "Ed25519",
+        ["HS256"], {}, "hs256", "Hs256", "HS256 ", "HS384", "HS512", "RS384", "RS512", "PS256", "ES384",
+        "ES512", "ES256K", "Ed25519",
         "Ed448", "dir", "A128GCM", "RSA-OAEP", "PBES2-HS256+A128KW",
     ],
 )  # fmt: skip

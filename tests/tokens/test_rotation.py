@@ -51,7 +51,7 @@ def outcome(verifier: Verifier | Tokens, text: str) -> Grant | type[PushUpError]
 
 
 def test_two_secrets(now: Now) -> None:
-    """While both are valid, tokens by both are accepted, with their names and without; then only those by the new one."""
+    """While both are valid, tokens by both are accepted, with names and without; then only those by the new one."""
     keys = secret_keys((f"old {SECRET} valid_until=2027-01-15T08:01:00Z", f"new {OTHER_SECRET}"))
     verifier = Verifier([issuer(*keys)], now)
     texts = [
@@ -227,14 +227,14 @@ def test_reloading_a_file(world: World, tmp_path: Path, broken: str | None) -> N
         file.unlink()
     else:
         file.write_text(broken)
-    with pytest.raises(ValueError, match="keys.pem"):
+    with pytest.raises(ValueError, match=r"keys\.pem"):
         tokens.use(settings(SECRET, token_keys_file=str(file)))
     assert isinstance(outcome(tokens, token("ES256", 1)), Grant)
     assert outcome(tokens, token()) is InvalidToken
 
 
 def test_reloading_urls(world: World) -> None:
-    """Keys at a URL that stays are kept, and fetched again; those of one that is gone are refused, and fetched no more."""
+    """Keys at a URL that stays are kept, and fetched again; those at one that is gone are refused, and not fetched."""
     one, two = token("ES256"), token("ES256", 1)
     tokens = world.tokens(settings(token_jwks_url=URL))
     assert world.asked == []  # nothing before it is started
@@ -291,6 +291,7 @@ def test_the_lifetime_is_limited_for_every_issuer(world: World) -> None:
     """By the setting of the server, which decides for how long revocations are kept."""
     others = (TokenIssuer(issuer="https://other.example", audience="x", secrets=(OTHER_SECRET,)),)
     tokens = world.tokens(settings(SECRET, token_issuers=others))
-    for more in ({}, {"iss": "https://other.example", "aud": "x", "number": 1}):
+    cases: list[dict[str, Any]] = [{}, {"iss": "https://other.example", "aud": "x", "number": 1}]
+    for more in cases:
         assert isinstance(outcome(tokens, token(iat=NOW, exp=NOW + 1000, **more)), Grant)
         assert outcome(tokens, token(iat=NOW, exp=NOW + 1001, **more)) is InvalidToken

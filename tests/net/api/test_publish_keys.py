@@ -255,7 +255,8 @@ def test_a_number_is_not_the_channel_with_that_id() -> None:
 
 HASH = sha256(KEYS[0].encode()).hexdigest()
 CREATE = ("POST", "/v1/channels", {"name": "new"})
-RENEW, CLOSE = ("POST", "/v1/channels/a/renew", {}), ("DELETE", "/v1/channels/a", b"")
+RENEW: tuple[str, str, object] = ("POST", "/v1/channels/a/renew", {})
+CLOSE = ("DELETE", "/v1/channels/a", b"")
 LIST, NODES, SHOW = ("GET", "/v1/channels", b""), ("GET", "/v1/nodes", b""), ("GET", "/v1/channels/a", b"")
 REVOKE = ("POST", "/v1/revoke", {"sub": "7"})
 MESSAGE, OTHER = [("POST", "/v1/messages", {"channels": [name], "data": 1}) for name in ("a", "other")]
@@ -327,5 +328,6 @@ def test_a_hash_is_not_the_key() -> None:
         )
     good = {"Authorization": f"Bearer {KEYS[0]}"}
     assert node.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}, **good).status == 201
+    assert read_key(KEYS[0].title()) != read_key(KEYS[0])
     assert read_key(f"ci sha256:{HASH}") == read_key(f"ci {KEYS[0]}")
     assert KEYS[0] not in repr(read_key(f"ci {KEYS[0]} publish=a"))

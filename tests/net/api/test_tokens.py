@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from pushup.tokens.verifier import Verifier
 from tests.net.event_reader import Event, cursor_of, data_of, read_chunks, read_events
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.observed_log import logged_at
-from tests.tokens.evil_tokens import NOW, SECRET, claims, issuer, key, token, write
+from tests.tokens.evil_tokens import NOW, OTHER_SECRET, claims, issuer, key, token, write
 
 LEEWAY = 10.0
 KEY = "a-key-of-sixteen-characters"
@@ -247,9 +247,13 @@ def test_a_token_never_stands_in_a_url(node: TokenNode, name: str, path: str) ->
         assert part.encode() not in exchange.responses[0].body
 
 
-def test_ids_give_nothing_away(node: TokenNode) -> None:
+@pytest.mark.parametrize(
+    "rules", [RULES, ChannelRules("anyone", [ChannelRule("user:", "token"), ChannelRule("staff:", "token", "key")])]
+)
+def test_ids_give_nothing_away(rules: ChannelRules) -> None:
     """A channel that one may not poll answers by its id as one that there is not, whoever asks, and in every way."""
-    ids = [node.make("user:7"), node.make("staff:a"), node.make("open:staff:a")]
+    node = TokenNode(rules=rules)
+    ids = [node.make("user:7"), node.make("staff:a")]
     unknown = str(int(ids[-1]) + 1000)
     node.say("user:7", data="private")
 
@@ -268,7 +272,7 @@ def test_ids_give_nothing_away(node: TokenNode) -> None:
     }
     for who, text in texts.items():
         for call in ("poll", "events", "messages"):
-            for beside in ([], ["user:8"]) if who in ("nobody", "somebody") else ([],):
+            for beside in ([], ["user:8"]) if rules is RULES and who in ("nobody", "somebody") else ([],):
                 assert len({seen(call, text, [each, *beside]) for each in (*ids, unknown)}) == 1
     assert node.polls.count == 0
 
@@ -415,6 +419,17 @@ def test_a_stream_ends_with_its_token(node: TokenNode) -> None:
     assert node.streaming.count == 1
 
 
+def test_an_idle_stream_ends_with_its_token(node: TokenNode) -> None:
+    """Not only when there is something for it, nor with its next heartbeat."""
+    stream = node.send("events", ["user:7"], token(exp=NOW + 5 - LEEWAY))
+    node.until(NOW + 5 - 0.25)
+    events(stream)
+    assert node.streaming.count == 1
+    node.until(NOW + 5.25)
+    assert node.streaming.count == 0
+    assert events(stream)[-1].data["type"] == "urn:pushup:token-expired"
+
+
 def test_a_token_that_is_about_to_end_opens_no_stream(node: TokenNode) -> None:
     """Its client gets an error with a status, which it can read."""
     node.until(NOW + 5 + LEEWAY - BEFORE_END_SECONDS)
@@ -440,9 +455,9 @@ def log_lines() -> Iterator[list[str]]:
 
 def test_bad_tokens_are_rarely_logged(node: TokenNode, log_lines: list[str]) -> None:
     """However many come; a line shows nothing that could be used, and cannot be forged."""
-    make: Callable[[int], str] = lambda n: write({"alg": "HS256", "kid": f"\n2027 forged {n}"}, claims(), SECRET + "x")
     for number in range(200):
-        node.send("poll", ["user:7"], make(number))
+        forged = write({"alg": "HS256", "kid": f"\n2027 forged {number}"}, claims(), OTHER_SECRET)
+        assert code(node.send("poll", ["user:7"], forged)) == "invalid-token"
         node.send("poll", ["user:7"], token(pushup={"poll": ["\nforged*x"]}))
     assert 1 <= len(log_lines) <= 2
     assert not [line for line in log_lines if "\n" in line or "eyJ" in line]
