@@ -147,7 +147,7 @@ def test_the_memory_of_tokens_is_bounded(now: Now) -> None:
     verifier = Verifier([issuer(key("HS256"))], now)
     names = [f"{number:03x}" for number in range(250)]
     says = {"poll": names, "publish": [f"{name}*" for name in names]}
-    texts = [token(jti=str(number), pushup=says) for number in range(150)]
+    texts = [token(jti=str(number), pushup=says) for number in range(300)]
     tracemalloc.start()
     try:
         for text in texts:
