@@ -53,8 +53,9 @@ def test_the_first_and_the_last_time() -> None:
 def test_an_expired_token_is_no_grant() -> None:
     """So it takes no place among those that are remembered."""
     expected = Expected(audience="pushup", leeway=LEEWAY)
-    with pytest.raises(Expired):
-        grant_of(claims(exp=NOW), expected, NOW + LEEWAY)
+    for late in (0, 5):
+        with pytest.raises(Expired):
+            grant_of(claims(exp=NOW), expected, NOW + LEEWAY + late)
     assert grant_of(claims(exp=NOW), expected, NOW + LEEWAY - 0.001).valid_until == NOW + LEEWAY
 
 

@@ -179,7 +179,9 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 @pytest.mark.parametrize("algorithm", ["HS256", "RS256", "ES256", "EdDSA"])
 def test_a_token_has_one_text(algorithm: str) -> None:
     """The last character of a part may have bits that count for nothing; all of them must be 0."""
-    good, known = token(algorithm), key(algorithm)
+    known = key(algorithm)
+    # An "8" at the end is 60 in base64url, and the "-" with more bits comes before it in ASCII.
+    good = next(text for n in range(1000) if (text := token(algorithm, jti=str(n))).endswith("8" if n < 900 else ""))
     accept(good, known)
     parts = good.split(".")
     for place, part in enumerate(parts):

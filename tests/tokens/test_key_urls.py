@@ -104,6 +104,16 @@ class _Both(list[str]):
         return found
 
 
+def test_nobody_needs_to_be_told() -> None:
+    """The keys change all the same."""
+    requests: list[Deferred[Reply]] = [Deferred()]
+    url = KeyUrl(URL, lambda _: requests[0], Clock())
+    url.fetch()
+    requests[0].callback(Reply(200, jwks(ONE)))
+    assert [key.kid for key in url.keys] == ["one"]
+    url.stop()
+
+
 def test_keys_are_fetched_and_refreshed(keys: Keys) -> None:
     """At once, and again each five minutes after an answer, from the URL that is set."""
     keys.url.fetch()
@@ -187,6 +197,18 @@ def test_the_last_keys_stay_when_they_cannot_be_fetched(keys: Keys, log: _Both, 
     assert "can be fetched again" in line
     keys.clock.advance(REFRESH_SECONDS - 0.01)
     assert keys.count == 100
+
+
+def test_an_unexpected_failure_is_logged(keys: Keys, logged_failures: list[str]) -> None:
+    """It is a bug, and ends nothing: the keys are fetched again later."""
+    keys.url.fetch()
+    keys.requests[-1].errback(RuntimeError("a bug"))
+    (line,) = logged_failures
+    assert URL in line
+    logged_failures.clear()
+    keys.clock.advance(REFRESH_SECONDS)
+    keys.reply(jwks(ONE))
+    assert keys.why_not(BY_ONE) is None
 
 
 def test_before_the_first_keys(keys: Keys, log: _Both) -> None:
