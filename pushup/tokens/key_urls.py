@@ -89,7 +89,7 @@ class KeyUrl:
     def _fetched(self, result: object) -> None:
         self._fetching = None
         if isinstance(result, Failure):
-            if result.check(CancelledError):
+            if isinstance(result.value, CancelledError):
                 return
             _log.failure("token_jwks_url {url}: unexpected; please report this as a bug", result, url=self.url)
         self._timer.not_after(self._clock.seconds() + (RETRY_SECONDS if self._is_failing else REFRESH_SECONDS))
