@@ -44,7 +44,7 @@ from pushup.metrics import MetricsPage
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess, ServerView
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
@@ -135,7 +135,7 @@ class PushUpService(InOrder):
             publication_limit_bytes=settings.request.body_limit_bytes,
             access=self._access,
             origins=origins,
-            refusals=Refusals(host.metrics, host.reactor.seconds),
+            error_responder=ErrorResponder(host.metrics, host.reactor.seconds),
             machine=machine,
             poll_access=poll_access,
             streaming=streaming,

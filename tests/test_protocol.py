@@ -20,6 +20,8 @@ UNCHECKED = {
     "KEY-3": "needs more time, or more keys, than a check can use",
     "CLIENT": "about clients",
     "TICKET-4": "needs an application that allows polls for moments",
+    "TOKEN-4": "needs to know by how much the server lets clocks differ",
+    "REVOKE-2": "needs a full table, or an order that ends",
     "OPS-5": "stops the server",
 }
 """Requirements that no check cites, and why."""

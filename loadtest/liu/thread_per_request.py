@@ -36,6 +36,7 @@ from loadtest.kit.application import (
     Command,
     Cursor,
     Entry,
+    ErrorResponder,
     Held,
     HeldOnGrants,
     HeldPolls,
@@ -57,7 +58,6 @@ from loadtest.kit.application import (
     PollReader,
     PublicationLimits,
     PushUpError,
-    Refusals,
     ReplicatedState,
     Request,
     RequestLimits,
@@ -285,7 +285,7 @@ def _make_connection(hold_jitter: float) -> Callable[[socket.socket], _Connectio
         access=access,
         poll_access=PollAccess(node, access, time.time),
         origins=Origins(),
-        refusals=Refusals(Metrics(), time.monotonic),
+        error_responder=ErrorResponder(Metrics(), time.monotonic),
         machine=OneProcess(lambda: b"", node.subscribers),
     )
     return lambda sock: _Connection(sock, node, api, writer)

@@ -17,6 +17,8 @@ HERE = Path(__file__).parent
 
 KEY = "good-key-0123456789"
 
+TOKEN = ("conformance", "pushup", "a-secret-of-32-or-more-characters")
+
 ORIGIN = "https://app.example.org"
 
 PATIENCE_SECONDS = 15.0
@@ -33,7 +35,7 @@ _HEARTBEAT = {**LIMITS, "stream_heartbeat_seconds": 2}
 CONFIGURATIONS = {
     "memory": Options(urls=("",), origin=ORIGIN, limits={**_HEARTBEAT, "request_timeout_seconds": 2}),
     "journal, keys and tickets": Options(
-        urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),), limits=_HEARTBEAT
+        urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),), token=TOKEN, limits=_HEARTBEAT
     ),
     "two nodes with Redis": Options(urls=("", ""), limits=_HEARTBEAT),
     "three workers": Options(urls=("",), several_nodes=True, origin=ORIGIN, limits=_HEARTBEAT),
@@ -59,6 +61,9 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
         settings |= {"publish_keys": KEY, "broadcast": f"journal:{directory / 'journal.db'}"}
     if options.credentials:
         settings["authorizer"] = "authorizer:may_poll"
+    if options.token[0]:
+        names = ("token_issuer", "token_audience", "token_secrets")
+        settings |= dict(zip(names, options.token, strict=True))
     if options.several_nodes:
         settings["workers"] = 3
     if options.strict:
@@ -78,7 +83,7 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             urls = (server.url,)
         yield Options(
             urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
-            strict=options.strict, several_nodes=options.several_nodes, limits=options.limits,
+            token=options.token, strict=options.strict, several_nodes=options.several_nodes, limits=options.limits,
             patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
         )  # fmt: skip
 

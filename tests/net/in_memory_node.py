@@ -21,7 +21,7 @@ from pushup.net.api.access import Access, TokenReader
 from pushup.net.api.application import Api
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
@@ -174,7 +174,7 @@ class InMemoryNode:
             publication_limit_bytes=1024 * 1024,
             access=self.access,
             origins=origins,
-            refusals=Refusals(self.metrics, self.clock.seconds),
+            error_responder=ErrorResponder(self.metrics, self.clock.seconds),
             machine=OneProcess(page.text, self.node.polls.subscribers),
             poll_access=access,
             streaming=self.streaming,

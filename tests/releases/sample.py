@@ -29,6 +29,7 @@ from pushup.core.commands import (
     Expire,
     Publish,
     Renew,
+    Revoke,
     Upgrade,
 )
 from pushup.core.limits import ChannelPolicy, Limits
@@ -67,12 +68,15 @@ SAVED: tuple[Command, ...] = (
     Continue("a2"),
     Publish((Draft(("closed",), Raw(b"null")),), key="two"),
     Close("closed"),
+    Revoke("sub", "ann"),
+    Revoke("jti", "one"),
     Publish((Draft(("new",), Raw(b"{}"), Attributes(event="typing", ephemeral=True)),)),
 )
 """What the checkpoint contains: rows of every kind, with every field."""
 
 ADDED: tuple[Command, ...] = (
     Renew("kept", 2000.0),
+    Revoke("sub", "ben", 1_600_000_000.0),
     Configure(structs.replace(LIMITS, retention_messages=5, channels=(structs.replace(POLICY, share=1.5),))),
     Continue("a3"),
     *[Expire() for _ in range(20)],

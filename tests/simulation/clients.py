@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from zlib import crc32
 
@@ -24,6 +24,9 @@ from tests.simulation.network import Network
 from tests.simulation.record import Record
 from tests.simulation.streams import Event, EventStream
 from tests.simulation.world import Process, World
+
+if TYPE_CHECKING:
+    from tests.simulation.users import Session
 
 RETRY_SECONDS = 0.3
 PUBLISHER_SECONDS = 8.0
@@ -134,6 +137,7 @@ class Subscriber:
         self._record = record
         self._client = HttpClient(network, self.process)
         self._stream: EventStream | None = None
+        self._why_streamed = ""
         self.hosts = ["balancer"]
         self.nodes: list[str] = []
         """If there are any, it opens streams there as often as it polls."""
@@ -147,6 +151,8 @@ class Subscriber:
         """From this time on, in seconds since the beginning, a late delivery is a broken promise as well."""
         self._asked_timeout = 0.0
         self._empty_at_once = 0
+        self.session: Session | None = None
+        """Its user; None: it sends no token."""
         self.pause = 0.0
         """Seconds between an answer and the next poll."""
         self.sleeps_until = 0.0
@@ -183,6 +189,7 @@ class Subscriber:
         other = Subscriber(self.world, self._network, name, self._record, self.channels, self.cursor)
         self._record.take(Fork(at=self._record.now, subscriber=name, of=self.name))
         other.has_begun = self.has_begun
+        other.session = None if self.session is None else self.session.again()
         other.hosts, other.nodes, other.timeout, other.limit = self.hosts, self.nodes, self.timeout, self.limit
         return other
 
@@ -196,7 +203,15 @@ class Subscriber:
         target = f"/v1/poll?{query}&timeout={self.timeout:g}&limit={self.limit}"
         host = self._random.choice(self.hosts)
         self._note_poll(self.timeout)
-        self._client.ask(host, request("GET", target), self.timeout + 10.0, self._replied, self.slow)
+        self._client.ask(host, request("GET", target, **self._headers()), self.timeout + 10.0, self._replied, self.slow)
+
+    def _headers(self) -> dict[str, str]:
+        return {} if self.session is None else self.session.begin()
+
+    def _failed(self, why: str) -> None:
+        self._record.take(Failed(at=self._record.now, subscriber=self.name, why=why))
+        if self.session is not None:
+            self.session.refused(why, self.process.later)
 
     def _note_poll(self, timeout: float) -> None:
         """It waits for what comes after its cursor."""
@@ -218,13 +233,14 @@ class Subscriber:
             on_events=self._streamed,
             on_end=self._stream_ended,
         )
-        self._stream.open(self._random.choice(self.nodes), f"/v1/events?{query}")
+        self._stream.open(self._random.choice(self.nodes), f"/v1/events?{query}", self._headers())
 
     def _streamed(self, events: list[Event]) -> None:
         held = self.world.now - self._polled_at
         self.world.reach("an event of a stream")
         if self.must_be_in_time and held > self._asked_timeout + self.slow + 1.5:
             raise BrokenPromise(f"heartbeats come: {self.name} heard nothing for {held:.1f} s")
+        self._why_streamed = next((event.data["type"] for event in events if event.event == "error"), "")
         cursor = next((event.id for event in reversed(events) if event.id), None)
         if cursor is None:
             self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}, by a stream: {events}")
@@ -247,7 +263,8 @@ class Subscriber:
         self._stream = None
         if not why:
             self.world.reach("a stream ended in order")
-        self._record.take(Failed(at=self._record.now, subscriber=self.name, why=why or "the stream has ended"))
+        self._failed(why or self._why_streamed or "the stream has ended")
+        self._why_streamed = ""
         if why:
             self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}, by a stream: {why}")
         self.process.later(RETRY_SECONDS * (0.5 + self._random.random()), self._poll)
@@ -264,7 +281,7 @@ class Subscriber:
             if text != self._last_trouble:
                 self._last_trouble = text
                 self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}: {text}")
-            self._record.take(Failed(at=self._record.now, subscriber=self.name, why=text))
+            self._failed(text)
             wait = RETRY_SECONDS * (0.5 + self._random.random())
         else:
             self._last_trouble = ""
@@ -281,6 +298,8 @@ class Subscriber:
     def _check(self, answer: Any, held: float) -> None:
         """Messages come as they were published and as soon as they are acknowledged; empty answers take their time."""
         for message in answer["messages"]:
+            if self.session is not None:
+                self.session.got(message["data"])
             fields = {name: message[name] for name in message if name not in ("id", "time", "channels", "data")}
             if fields != attributes_of(message["data"]):
                 raise BrokenPromise(f"as it was published: {self.name} got {message}")

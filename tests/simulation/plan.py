@@ -13,6 +13,7 @@ from pushup.core.limits import ChannelPolicy
 from tests.simulation.lease_plan import make_lease_plan
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import make_stranger_plan
+from tests.simulation.user_plan import make_user_plan
 
 KINDS = ("redis", "redis", "redis", "redis", "redis", "journal", "journal", "memory")
 
@@ -67,6 +68,9 @@ LEASES = "l"
 STRANGERS = "s"
 """Seeds that begin with this have another cluster beside this one."""
 
+USERS = "u"
+"""Seeds that begin with this have users whose tokens are revoked."""
+
 
 def make_plan(seed: str) -> Plan:
     """The plan of a seed."""
@@ -74,6 +78,8 @@ def make_plan(seed: str) -> Plan:
         return make_lease_plan(seed)
     if seed.startswith(STRANGERS):
         return make_stranger_plan(seed)
+    if seed.startswith(USERS):
+        return make_user_plan(seed, _cluster_plan, _workers_plan)
     return _workers_plan(seed) if seed.startswith(WORKERS) else _cluster_plan(seed)
 
 

@@ -76,6 +76,14 @@ LEASE_STATES = (
 )
 """The same for a long run of seeds about leases."""
 
+USER_STATES = (
+    "a poll or a stream ended because of a revocation",
+    "a node continued with another state while it held polls",
+    "a stream ended in order",
+    "two faults at once",
+)
+"""The same for a long run of seeds with users."""
+
 STRANGER_STATES = (
     "a node refused to follow the log of another cluster",
     "a node had the mark of another cluster, and refused to follow",

@@ -18,6 +18,7 @@ from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.net.api.streaming import StreamLimits
 from pushup.node.drain import DrainLimits
+from pushup.settings.channel_policies import ChannelSettings, ChannelTable
 from pushup.settings.server import ServerSettings
 from pushup.settings.settings import Settings
 from pushup.transport import framed_link as link_module
@@ -38,6 +39,9 @@ from tests.simulation.redis_server import RedisServer
 from tests.simulation.server import Server
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import STRANGER_WEIGHTS
+from tests.simulation.user_plan import SUBJECTS
+from tests.simulation.users import SETTINGS as TOKENS
+from tests.simulation.users import Session, Users
 from tests.simulation.world import START, TURN_WORK, World
 
 HEAL_SECONDS = 40.0
@@ -94,6 +98,11 @@ class Simulation:
             stream=StreamLimits(stream_heartbeat_seconds=HEARTBEAT_SECONDS, stream_seconds=40.0),
             redis=structs.replace(Settings().redis, redis_timeout_seconds=REDIS_SETTINGS_SECONDS, redis_durable=True),
         )
+        self.users: Users | None = None
+        if "users" in setup:
+            self.users = Users(self.world, self.network, self.record)
+            rules = tuple([ChannelTable(prefix=name, poll="anyone") for name in NAMES])  # for clients without a user
+            settings = structs.replace(settings, tokens=TOKENS, channels=ChannelSettings(channels=rules))
         self.jumps_alone = {step.kind for step in plan.steps if step.kind in WEIGHTS} == {"jump"}
         self.parent: Parent | None = None
         if "has_parent" in setup:
@@ -185,7 +194,7 @@ class Simulation:
             self.world.later(0.5, self._look_inside)
 
     def _do(self, step: Step) -> None:
-        is_told_by_client = step.kind in ("publish", "subscribe", "stranger")
+        is_told_by_client = step.kind in ("publish", "subscribe", "stranger", "revoke")
         self.world.tell(f"-- {step.kind}" if is_told_by_client else f"-- {step.kind} {step.arguments}")
         if step.kind in WEIGHTS or step.kind in LEASE_WEIGHTS or step.kind in STRANGER_WEIGHTS:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
@@ -289,6 +298,8 @@ class Simulation:
         subscriber.timeout, subscriber.limit, subscriber.slow, subscriber.pause = timeout, limit, slow, pause
         if direct:
             subscriber.hosts = [server.name for server in self.servers]
+        if self.users is not None and number % 5:
+            subscriber.session = Session(self.users, SUBJECTS[number % 5 == 1])
         if streams:
             subscriber.nodes = [server.name for server in self.servers]
         self.subscribers[number] = subscriber
@@ -303,6 +314,10 @@ class Simulation:
             other = self.subscribers[number].fork(f"s{number}f")
             self.subscribers[100 + number] = other
             other.start()
+
+    def do_revoke(self, subject: str, target: str, node: int) -> None:
+        assert self.users is not None
+        self.users.revoke(subject, "balancer" if target == "balancer" else self._server(node).name)
 
     # Faults of servers.
 

@@ -49,7 +49,8 @@ class EventStream:
         self._heard = 0
         self.is_open = True
 
-    def open(self, host: str, target: str) -> None:
+    def open(self, host: str, target: str, headers: dict[str, str] | None = None) -> None:
+        self._headers = headers or {}
         self._network.connect(
             self._process.name,
             self._process,
@@ -74,7 +75,7 @@ class EventStream:
         self._end = end
         end.on_data = self._received
         end.on_end = end.on_lost = lambda: self._over("the connection has ended")
-        end.send(request("GET", target, Accept="text/event-stream"))
+        end.send(request("GET", target, Accept="text/event-stream", **self._headers))
         self._rest()
 
     def _rest(self) -> None:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from typing import Protocol
 
@@ -132,7 +133,7 @@ class Access:
         """
         if self._tokens is None:
             raise InvalidToken(_NO_TOKENS, field="token")
-        if b"authorization" in request.headers:
+        if _bearer(request):
             raise BadRequest("send a token either in the body or as Authorization: Bearer, not both", field="token")
         return self._tokens.grant(token)
 
@@ -201,7 +202,7 @@ def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: 
         for channel in channels:
             if node.name_of(channel) != channel:
                 raise unknown_channel(channel)
-    if node.is_revoked(grant):
+    if grant.valid_until < math.inf and node.is_revoked(grant):
         raise revoked()
 
 

@@ -19,7 +19,7 @@ from pushup.net.api.access import Access
 from pushup.net.api.browser_client import Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.health import Operations
 from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.api.poll_access import PollAccess
@@ -62,7 +62,7 @@ class Api:
         publication_limit_bytes: int,
         access: Access,
         origins: Origins,
-        refusals: Refusals,
+        error_responder: ErrorResponder,
         machine: ServerView,
         poll_access: PollAccess,
         streaming: Streaming | None = None,
@@ -73,14 +73,14 @@ class Api:
         self._node = node
         self._access = access
         self._origins = origins
-        self._refusals = refusals
+        self._error_responder = error_responder
         self._body_limit_bytes = polls.body_limit_bytes
         self._admitted: _Admitted | None = None  # most requests are complete when they are admitted, and called next
         polling = Polling(node, polls, poll_access)
-        publishing = Publishing(node, publication_limits, refusals, access)
-        channels = Channels(node, machine, refusals, access)
+        publishing = Publishing(node, publication_limits, error_responder, access)
+        channels = Channels(node, machine, error_responder, access)
         operations = Operations(node, access, machine)
-        revoking = Revoking(node, refusals)
+        revoking = Revoking(node, error_responder)
         streams: tuple[Call, ...] = ()
         if streaming is not None:
             streams = (
@@ -153,7 +153,7 @@ class Api:
         if request is not None and error.operator_detail:
             with suppress(PushUpError):
                 grant = self._access.grant(request)
-        self._refusals.answer(error, exchange, grant)
+        self._error_responder.answer(error, exchange, grant)
 
     def abandon(self, held: Held) -> None:
         """The client of an open request has disconnected."""

@@ -72,6 +72,8 @@ class PollAccess:
         self._wall = wall
         self._access = access
         self._rules = access.rules
+        self.everybody_polls = access.rules.everybody_polls
+        """Whether nothing is needed to poll any channel."""
         self._authorization = authorization
         self._limit_bytes = limit_bytes
         self._asking_bytes = 0
@@ -86,7 +88,7 @@ class PollAccess:
         and with the PushUpError with which the application refuses the client, or which says that it was not asked.
         Only clients that may poll learn that a channel is unknown.
         """
-        if grant is NOTHING and self._rules.everybody_polls:
+        if grant is NOTHING and self.everybody_polls:
             call(grant)
             return None
         channels = poll.selection.channels

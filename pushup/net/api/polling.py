@@ -50,15 +50,22 @@ class Polling:
         exchange.respond(json_response({"cursor": str(self._node.here)}))
 
     def _poll(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
+        if grant is NOTHING and self._poll_access.everybody_polls:
+            self._open(poll, exchange)
+            return None
         return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._granted, poll, exchange))
+
+    def _open(self, poll: Poll, exchange: Exchange) -> None:
+        """A poll that nothing allows but that everybody may."""
+        result = self._node.poll(poll, exchange)
+        if isinstance(result, Subscription):
+            exchange.hold(result)
+        else:
+            exchange.answer(result)
 
     def _granted(self, poll: Poll, exchange: Exchange, grant: Grant) -> None:
         if grant is NOTHING:
-            result = self._node.poll(poll, exchange)
-            if isinstance(result, Subscription):
-                exchange.hold(result)
-            else:
-                exchange.answer(result)
+            self._open(poll, exchange)
             return
         granted = GrantedPoll(exchange, grant, self._poll_access)
         result = self._node.poll(poll, granted, self._poll_access.seconds_to_hold(grant))

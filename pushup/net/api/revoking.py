@@ -13,7 +13,7 @@ from pushup.core.commands import Outcome, Revoke, RevokedBefore
 from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant, is_subject
 from pushup.net.api.bodies import BodyDecoder, json_response
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import Node
 from pushup.net.application_interface import Exchange
 from pushup.net.requests_and_responses import Request
@@ -31,16 +31,16 @@ _body = BodyDecoder(RevokeBody, '{"sub": "7"}')
 class Revoking:
     """Revokes tokens and tickets."""
 
-    def __init__(self, node: Node, refusals: Refusals) -> None:
+    def __init__(self, node: Node, error_responder: ErrorResponder) -> None:
         self._node = node
-        self._refusals = refusals
+        self._error_responder = error_responder
 
     def revoke(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         command = read_revoke(request.body)
 
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, PushUpError):
-                self._refusals.answer(outcome, exchange, grant)
+                self._error_responder.answer(outcome, exchange, grant)
                 return
             assert isinstance(outcome, RevokedBefore)
             shown: dict[str, object] = {command.by: command.name}

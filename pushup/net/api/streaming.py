@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from pushup.core.answer import Answer
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import BadRequest, PushUpError
-from pushup.core.grant import Grant
+from pushup.core.grant import NOTHING, Grant
 from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Holder, Subscription
@@ -176,7 +176,7 @@ class Stream:
         exchange, subscription = self._exchange, self._subscription
         if exchange is None:
             return  # the client has left meanwhile
-        if self._streaming.poll_access.seconds_left(self.grant) <= 0:
+        if self.grant is not NOTHING and self._streaming.poll_access.seconds_left(self.grant) <= 0:
             self._end_with_grant()
             return
         is_sent = exchange.write(self._encoding.answer(answer))

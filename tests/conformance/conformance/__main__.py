@@ -60,6 +60,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="a header field that authorizes polls",
     )
+    add(
+        "--token",
+        metavar=("ISSUER", "AUDIENCE", "SECRET"),
+        nargs=3,
+        default=("", "", ""),
+        help="whose signed tokens the server takes, and the secret that signs them (HS256)",
+    )
     add("--strict", action="store_true", help="channels have to be created before they are used")
     add("--several-nodes", action="store_true", help="URL leads to several nodes: a load balancer, or workers")
     add(
@@ -98,6 +105,7 @@ def _options(given: argparse.Namespace) -> Options:
         publish_key=given.publish_key,
         origin=given.origin,
         credentials=tuple(credentials),
+        token=tuple(given.token),
         strict=given.strict,
         several_nodes=given.several_nodes,
         limits=limits,

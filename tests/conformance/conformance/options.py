@@ -35,6 +35,8 @@ class Options:
     """An origin that the server allows (CORS)."""
     credentials: tuple[tuple[str, str], ...] = ()
     """Header fields that authorize polls, if an application decides about them."""
+    token: tuple[str, str, str] = ("", "", "")
+    """Issuer, audience and secret (HS256) of tokens that the server accepts; empty: none."""
     strict: bool = False
     """Whether channels have to be created."""
     several_nodes: bool = False

@@ -39,6 +39,7 @@ class PushUp:
             "no publish key": "the server has publish keys" if options.publish_key else "",
             "origin": "" if options.origin else "no allowed origin was given (--origin ORIGIN)",
             "credentials": "" if options.credentials else "polls need no authorization (--credentials 'Name: value')",
+            "token": "" if options.token[0] else "the server takes no tokens (--token ISSUER AUDIENCE SECRET)",
             "strict": "" if options.strict else "the server is not strict (--strict)",
             "not strict": "the server is strict" if options.strict else "",
             "quick expiry": ""

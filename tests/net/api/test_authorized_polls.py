@@ -177,7 +177,7 @@ def test_asked_again_when_the_ticket_has_expired() -> None:
     assert node.expiry(body["ticket"], "a") == node.clock.seconds() + SECONDS
 
 
-# Refusals.
+# ErrorResponder.
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pushup.core.grant import EVERYTHING, Grant, Scope
 from pushup.net.api.access import Access, check_channels
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.channel_rules import ChannelRules
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.publish_keys import read_key
 from pushup.net.api.publishing import Publishing
@@ -214,9 +214,9 @@ SCOPED = Grant({"publish": SOME, "channels": SOME})
 def test_a_grant_for_some_channels(names: tuple[str, ...], error: type[PushUpError] | None) -> None:
     """It allows publishing to them, and changing them, and no other; nothing changes if one of several is another."""
     node = InMemoryNode()
-    refusals = Refusals(node.metrics, node.clock.seconds)
-    publishing = Publishing(node.node, PublicationLimits(), refusals, node.access)
-    channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), refusals, node.access)
+    error_responder = ErrorResponder(node.metrics, node.clock.seconds)
+    publishing = Publishing(node.node, PublicationLimits(), error_responder, node.access)
+    channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), error_responder, node.access)
     drafts = [{"channels": ["a"], "data": 1}, {"channels": names, "data": 2}]
     calls: list[tuple[Callable[..., object], Any, Any]] = [
         (publishing.publish, {"channels": names, "data": 1}, b""),

@@ -13,6 +13,7 @@
 | `gaps` | gaps and closings |
 | `channels` | the calls of channels |
 | `access` | publish keys, origins, hosts, tickets |
+| `tokens` | signed tokens, revocation |
 | `limits` | what is within the limits, and beyond |
 | `operations` | health, readiness, nodes, metrics |
 | `cluster` | a second node of the same service |
@@ -36,9 +37,10 @@ from conformance.checks import (
     polling,
     publishing,
     streams,
+    tokens,
 )
 
 __all__ = [
     "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "ephemeral", "errors", "gaps", "http",
-    "keys", "limits", "names", "operations", "polling", "publishing", "streams",
+    "keys", "limits", "names", "operations", "polling", "publishing", "streams", "tokens",
 ]  # fmt: skip

@@ -53,7 +53,7 @@ class Notes(BoundedTable[Note]):
 @pytest.fixture(autouse=True)
 def with_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot, "BOUNDED", [*snapshot.BOUNDED, Notes])
-    monkeypatch.setattr("pushup.core.state.BOUNDED", snapshot.BOUNDED)
+    monkeypatch.setattr("pushup.core.state_rows.BOUNDED", snapshot.BOUNDED)
 
 
 def note(feed: Feed, about: str, text: str = "") -> None:
