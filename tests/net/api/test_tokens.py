@@ -167,12 +167,15 @@ def test_a_bad_token_is_never_anonymous(kind: str, call: str, way: str, keys: tu
 
 
 def test_head_and_body_do_not_disagree(node: TokenNode) -> None:
-    """A request has a token in one of the two; any other Authorization beside one in the body is refused as well."""
+    """A request has a token, or a key, in one of the two; what a proxy sends for itself beside it does no harm."""
     good, other = token(), token(sub="8", pushup={"poll": ["user:8"]})
-    for head in (f"Bearer {good}", f"Bearer {other}", f"Bearer {KEY}", "Basic eDp5", ""):
+    for head in (f"Bearer {good}", f"Bearer {other}", f"Bearer {KEY}", f"bearer {good}", "Bearer x"):
         for call in ("poll", "events"):
             exchange = node.begin("POST", f"/v1/{call}", {"channels": ["user:7"], "token": good}, Authorization=head)
             assert (status(exchange), problem(exchange)["field"]) == (400, "token")
+    for head in ("Basic eDp5", "", "Bearer"):
+        exchange = node.begin("POST", "/v1/poll", {"channels": ["user:7"], "token": good}, Authorization=head)
+        assert status(exchange) == 0
 
 
 def test_head_and_cookie_do_not_add_up(node: TokenNode) -> None:
