@@ -20,6 +20,9 @@ from pushup.core.grant import Grant, Right, Scope, is_subject, scope_of
 _RIGHTS: dict[str, Right] = {"poll": "read", "publish": "publish"}
 """What the rights are called in a token."""
 
+SHOWN = 40
+"""Characters of what a token says that an error shows."""
+
 
 class Expected(Struct, frozen=True, kw_only=True):
     """What the tokens of one issuer must say."""
@@ -41,7 +44,7 @@ def read_object(data: bytes, what: str) -> dict[str, Any]:
     try:
         found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except _Twice as error:
-        raise ValueError(f"{what} has {str(error)!r} twice") from None
+        raise ValueError(f"{what} has {str(error)[:SHOWN]!r} twice") from None
     except (ValueError, RecursionError):
         raise ValueError(f"{what} is not JSON") from None
     if not isinstance(found, dict):
@@ -126,7 +129,7 @@ def _rights(given: object, claim: str) -> dict[Right, Scope]:
         raise ValueError(f'the token\'s `{claim}` must be of the form {{"poll": ["user:7"], "publish": ["chat:3"]}}')
     unknown = next((name for name in given if name not in _RIGHTS), None)
     if unknown is not None:
-        raise ValueError(f"the token's `{claim}` has the right {unknown!r}; there are {' and '.join(_RIGHTS)}")
+        raise ValueError(f"the token's `{claim}` has the right {unknown[:SHOWN]!r}; there are {' and '.join(_RIGHTS)}")
     try:
         return {_RIGHTS[name]: scope_of(patterns) for name, patterns in given.items() if patterns}
     except ValueError as error:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from pushup.clock import Timer
 from pushup.core.errors import PushUpError
@@ -87,8 +88,11 @@ class KeyUrl:
 
     def _fetched(self, result: object) -> None:
         self._fetching = None
-        if getattr(result, "type", None) is not CancelledError:
-            self._timer.not_after(self._clock.seconds() + (RETRY_SECONDS if self._is_failing else REFRESH_SECONDS))
+        if isinstance(result, Failure):
+            if isinstance(result.value, CancelledError):
+                return
+            _log.failure("token_jwks_url {url}: unexpected; please report this as a bug", result, url=self.url)
+        self._timer.not_after(self._clock.seconds() + (RETRY_SECONDS if self._is_failing else REFRESH_SECONDS))
 
     def _failed(self, error: Exception) -> None:
         if not self._is_failing:

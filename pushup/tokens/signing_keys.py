@@ -6,16 +6,17 @@ cannot have a public key taken for a secret, or no signature for a good one.
 
 from __future__ import annotations
 
+import binascii
 import json
 import math
 import re
+from base64 import b64decode
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jwt.algorithms import Algorithm, get_default_algorithms
-from jwt.api_jws import PyJWS
 from jwt.exceptions import PyJWTError
 from msgspec import DecodeError, Struct
 from msgspec import json as msgspec_json
@@ -36,6 +37,9 @@ KEY_ID_LIMIT = 255
 
 _ALGORITHM_OF_TYPE = {"RSA": "RS256", "EC": "ES256", "OKP": "EdDSA"}
 """By the type of a key in JSON (`kty`)."""
+
+PUBLIC_ALGORITHMS = frozenset(_ALGORITHM_OF_TYPE.values())
+"""Those of public keys."""
 
 _UNTIL = "valid_until="
 
@@ -58,19 +62,9 @@ class SigningKey(Struct, frozen=True):
         is_named = not self.kid or not kid or self.kid == kid
         return is_named and self.algorithm == algorithm and now < self.valid_until
 
-    def has_signed(self, token: str) -> bool:
-        """Whether it has signed this token."""
-        try:
-            _only(self.algorithm).decode_complete(token, self.key, algorithms=[self.algorithm])
-        except PyJWTError:
-            return False
-        return True
-
-
-@cache
-def _only(algorithm: str) -> PyJWS:
-    """What verifies signatures of this algorithm, and knows no other."""
-    return PyJWS(algorithms=[algorithm])
+    def has_signed(self, signed: bytes, signature: bytes) -> bool:
+        """Whether this is its signature of these bytes. A token's header is not looked at: it was read already."""
+        return _algorithm(self.algorithm).verify(signed, self.key, signature)
 
 
 # Secrets.
@@ -93,17 +87,37 @@ def secret_keys(lines: tuple[str, ...]) -> tuple[SigningKey, ...]:
 def _secret_key(line: str) -> SigningKey:
     words = line.split()
     until = math.inf
-    if len(words) > 1 and words[-1].startswith(_UNTIL):
+    if words and words[-1].startswith(_UNTIL):
         until = _time(words.pop().removeprefix(_UNTIL))
-    if len(words) > 2:
+    if len(words) not in (1, 2):
         raise ValueError("is not of the form KID SECRET valid_until=TIME, where KID and valid_until may be left out")
     kid, secret = words if len(words) == 2 else ("", words[0])
     if len(secret) < MIN_SECRET_BYTES or not secret.isascii():
         raise ValueError(f"is not valid; a secret has at least {MIN_SECRET_BYTES} ASCII characters, best random ones")
+    if _is_public(secret):
+        raise ValueError("is a public key or a certificate, which everybody may know; write it to token_keys_file")
+    return SigningKey("HS256", secret.encode(), _checked_kid(kid), until)
+
+
+def _is_public(secret: str) -> bool:
+    """Whether this is a key in JSON, or the text of one in PEM without its first and last line, as some issuers show
+    it. Whoever knows it could sign tokens if it were a secret.
+    """
+    if secret.startswith("{"):
+        return True
     try:
-        return SigningKey("HS256", _algorithm("HS256").prepare_key(secret), _checked_kid(kid), until)
-    except PyJWTError:
-        raise ValueError("is a public key or a certificate; write it to token_keys_file") from None
+        return _is_der(b64decode(secret + "=" * (-len(secret) % 4), validate=True))
+    except binascii.Error:
+        return False
+
+
+def _is_der(data: bytes) -> bool:
+    """Whether this is a public key or a certificate in DER (X.690 §8.1): a SEQUENCE that begins with a SEQUENCE, or
+    with a number. One random secret in millions is as well.
+    """
+    start = 2 if data[1] < 0x80 else 2 + (data[1] & 0x7F)
+    length = data[1] if start == 2 else int.from_bytes(data[2:start], "big")
+    return data[0] == 0x30 and start + length == len(data) and data[start : start + 1] in (b"\x02", b"\x30")
 
 
 def _time(text: str) -> float:
@@ -143,6 +157,7 @@ def _pem_keys(text: str) -> tuple[SigningKey, ...]:
 
 def _pem_key(kind: str, block: bytes) -> SigningKey:
     _need_cryptography()
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
     from cryptography.x509 import load_pem_x509_certificate
 
@@ -150,7 +165,7 @@ def _pem_key(kind: str, block: bytes) -> SigningKey:
         raise ValueError("contains a private key; PushUp only verifies tokens: give it the public key, and keep this")
     try:
         key = load_pem_x509_certificate(block).public_key() if kind == "CERTIFICATE" else load_pem_public_key(block)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         raise ValueError(f"contains a {kind} that cannot be read") from None
     return _public_key(key)
 
@@ -212,10 +227,12 @@ def _key_of_json(key: dict[str, Any]) -> SigningKey:
         raise ValueError("contains a key that is not for signatures (`use`, `key_ops`)")
     if key.get("alg", algorithm) != algorithm:
         raise ValueError(f"contains a key for {key['alg']!r}; with `kty` {key['kty']} it must be {algorithm}")
+    kid = _checked_kid(key.get("kid", ""))
     try:
-        return _public_key(_algorithm(algorithm).from_jwk(json.dumps(key)), _checked_kid(key.get("kid", "")))
-    except (PyJWTError, KeyError, TypeError) as error:
+        found = _algorithm(algorithm).from_jwk(json.dumps(key))
+    except (PyJWTError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"contains a key that cannot be read: {error}") from None
+    return _public_key(found, kid)
 
 
 def _checked_kid(kid: object) -> str:
@@ -224,6 +241,7 @@ def _checked_kid(kid: object) -> str:
     return kid
 
 
+@cache
 def _algorithm(name: str) -> Algorithm:
     return get_default_algorithms()[name]
 

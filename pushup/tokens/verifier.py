@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import Any, Protocol
@@ -15,24 +15,27 @@ from msgspec.structs import replace
 from pushup.core.errors import InvalidToken, TokenExpired, Unavailable
 from pushup.core.grant import Grant
 from pushup.core.memo import Memo
-from pushup.tokens.claims import Expected, Expired, grant_of, read_object
-from pushup.tokens.signing_keys import SigningKey
+from pushup.tokens.claims import SHOWN, Expected, Expired, grant_of, read_object
+from pushup.tokens.signing_keys import PUBLIC_ALGORITHMS, SigningKey
 
 TOKEN_LIMIT_BYTES = 6 * 1024
 """The longest token: some 150 names of channels. All header fields together have 8 KiB by default."""
 
 KNOWN_BYTES = 4 * 1024 * 1024
-"""The memory of tokens that were verified: some 4,000 with a few names each."""
+"""The memory of tokens that were verified: some 3,000 with a few names each."""
 
 GRANT_BYTES = 700
-"""The memory of a grant, beside the names in it, which are shorter than the token."""
+"""The memory of a grant, beside the names in it."""
+
+NAME_BYTES = 120
+"""The memory of a name in a grant, beside its characters, which are part of the token."""
 
 RETRY_AFTER_SECONDS = 1
 
 _TYPES = ("jwt", "at+jwt")
 """Of a token in general, and of an access token (RFC 9068)."""
 
-_COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]*", re.ASCII).fullmatch
+_COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)", re.ASCII).fullmatch
 
 
 class KeySource(Protocol):
@@ -84,6 +87,8 @@ class Verifier:
         """
         if len(token) > TOKEN_LIMIT_BYTES:
             raise InvalidToken(f"the token is longer than {TOKEN_LIMIT_BYTES} bytes")
+        if not token.isascii():
+            raise InvalidToken("the token has characters that are not ASCII")
         digest = sha256(token.encode()).digest()
         grant, now = self._known.get(digest), self._wall()
         if grant is None:
@@ -93,7 +98,8 @@ class Verifier:
                 raise TokenExpired(str(error)) from None
             except ValueError as error:
                 raise InvalidToken(str(error)) from None
-            self._known.add(digest, grant, GRANT_BYTES + len(token))
+            names = sum([len(scope.names) + len(scope.prefixes) for scope in grant.rights.values()])
+            self._known.add(digest, grant, GRANT_BYTES + NAME_BYTES * names + len(token))
         if now >= grant.valid_until:
             raise TokenExpired("the token has expired")
         return grant
@@ -103,24 +109,33 @@ class Verifier:
         match = _COMPACT(token)
         if match is None:
             raise ValueError("this is not a token; one has three parts with dots between them (RFC 7515 §7.1)")
-        header, claims = _part(match[1], "the token's header"), _part(match[2], "what the token says")
+        header = read_object(_decoded(match[1], "the token's header"), "the token's header")
+        claims = read_object(_decoded(match[2], "what the token says"), "what the token says")
+        signature = _decoded(match[3], "the token's signature")
         algorithm, kid = _checked_header(header)
         name = claims.get("iss")
         issuer = self._issuers.get(name) if isinstance(name, str) else None
         if issuer is None:
             raise ValueError("the token's `iss` is not one whose tokens are accepted here (token_issuer)")
-        key = _signer(token, issuer, algorithm, kid, now)
+        signed = token[: match.end(2)].encode()
+        key = _signer(issuer, algorithm, kid, now, lambda key: key.has_signed(signed, signature))
         grant = grant_of(claims, issuer.expected, now)
         return replace(grant, valid_until=key.valid_until) if key.valid_until < grant.valid_until else grant
 
 
-def _part(text: str, what: str) -> dict[str, Any]:
-    """The header or the claims. Raises: ValueError."""
+def _decoded(part: str, what: str) -> bytes:
+    """The bytes of one part of a token.
+
+    Raises: ValueError, also if these bytes are written in another way than issuers write them: the last character may
+    have bits that count for nothing, and then one token would have several texts (RFC 4648 §3.5).
+    """
     try:
-        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        data = urlsafe_b64decode(part + "==")  # more than enough
     except binascii.Error:
-        raise ValueError(f"{what} is not in base64url") from None
-    return read_object(data, what)
+        data = b""
+    if urlsafe_b64encode(data).rstrip(b"=") != part.encode():
+        raise ValueError(f"{what} is not in base64url")
+    return data
 
 
 def _checked_header(header: dict[str, Any]) -> tuple[str, str]:
@@ -131,21 +146,25 @@ def _checked_header(header: dict[str, Any]) -> tuple[str, str]:
     if not isinstance(algorithm, str) or not isinstance(kid, str) or not isinstance(kind, str):
         raise ValueError("the token's header needs `alg`, as text; `kid` and `typ` must be text, too")
     if kind.lower().removeprefix("application/") not in _TYPES:
-        raise ValueError(f"the token's header has the `typ` {kind[:40]!r}; it must be JWT")
+        raise ValueError(f"the token's header has the `typ` {kind[:SHOWN]!r}; it must be JWT")
     return algorithm, kid
 
 
-def _signer(token: str, issuer: Issuer, algorithm: str, kid: str, now: float) -> SigningKey:
+def _signer(
+    issuer: Issuer, algorithm: str, kid: str, now: float, has_signed: Callable[[SigningKey], bool]
+) -> SigningKey:
     """The key that has signed a token. Raises: ValueError; Unavailable if it is looked for."""
     known = [key for source in issuer.sources for key in source.keys]
     candidates = [key for key in known if key.may_be_of(algorithm, kid, now)]
-    signer = next((key for key in candidates if key.has_signed(token)), None)
+    signer = next(filter(has_signed, candidates), None)
     if signer is not None:
         return signer
-    if not candidates and any([source.looks_for(kid) for source in issuer.sources]):  # noqa: C419 - each is told
+    is_looked_for = not candidates and algorithm in PUBLIC_ALGORITHMS
+    if is_looked_for and any([source.looks_for(kid) for source in issuer.sources]):  # noqa: C419 - each is told
         raise Unavailable("the keys of the token's issuer are being fetched", retry_after=RETRY_AFTER_SECONDS)
     if candidates:
         raise ValueError("the token's signature is not valid")
     if algorithm not in {key.algorithm for key in known}:
-        raise ValueError(f"the token's `alg` is {algorithm[:40]!r}, and there is no key for it here")
-    raise ValueError(f"the token's `kid` is {kid[:40]!r}, and there is no key with this name here, or it has expired")
+        raise ValueError(f"the token's `alg` is {algorithm[:SHOWN]!r}, and there is no key for it here")
+    name = kid[:SHOWN]
+    raise ValueError(f"the token's `kid` is {name!r}, and there is no key with this name here, or it has expired")

@@ -26,7 +26,8 @@ from tests.server.conftest import Serve
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_cluster import RedisCluster
 from tests.server.redis_server import RedisServer, free_port
-from tests.server.server_process import Server, clean_environment, wait_until
+from tests.server.reloading import reload, reloads, secret
+from tests.server.server_process import clean_environment, wait_until
 
 KEY = "a-publish-key-of-27-letters"
 OTHER_KEY = "another-publish-key-of-35-characters"
@@ -44,31 +45,9 @@ def backend() -> Iterator[WebBackend]:
         yield backend
 
 
-def secret(path: Path, text: str) -> Path:
-    """Write a file that only its owner can read, atomically."""
-    new = path.with_suffix(".new")
-    new.touch(0o600)
-    new.write_text(text)
-    new.replace(path)
-    return path
-
-
 def publish(caller: Caller, key: str, data: object = 1) -> Reply:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     return caller.call("POST", "/v1/messages", {"channels": ["a"], "data": data}, headers)
-
-
-def reloads(server: Server) -> list[str]:
-    """The server's log lines about reloading."""
-    return [line for line in server.log_lines() if "reload" in line or "restart to apply" in line]
-
-
-def reload(server: Server) -> str:
-    """Send SIGHUP; returns the log line with the outcome."""
-    before = len(reloads(server))
-    server.signal(signal.SIGHUP)
-    wait_until(lambda: len(reloads(server)) > before, "a line about the reload")
-    return reloads(server)[before]
 
 
 # Keys.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pushup.net.api.channel_routes import Channels
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess
+from pushup.net.api.publish_keys import read_key
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.requests_and_responses import Request
@@ -247,3 +249,85 @@ def test_a_number_is_not_the_channel_with_that_id() -> None:
     check_channels(Grant({"publish": EVERYTHING}), "publish", (private,), node.node, ChannelRules())
     with pytest.raises(Forbidden):
         check_channels(grant, "read", (nameless,), node.node, ChannelRules())
+
+
+# Keys with rights.
+
+HASH = sha256(KEYS[0].encode()).hexdigest()
+CREATE = ("POST", "/v1/channels", {"name": "new"})
+RENEW: tuple[str, str, object] = ("POST", "/v1/channels/a/renew", {})
+CLOSE = ("DELETE", "/v1/channels/a", b"")
+LIST, NODES, SHOW = ("GET", "/v1/channels", b""), ("GET", "/v1/nodes", b""), ("GET", "/v1/channels/a", b"")
+REVOKE = ("POST", "/v1/revoke", {"sub": "7"})
+MESSAGE, OTHER = [("POST", "/v1/messages", {"channels": [name], "data": 1}) for name in ("a", "other")]
+POLL, POLL_OTHER = ("GET", "/v1/poll?channel=a&timeout=0", b""), ("GET", "/v1/poll?channel=other&timeout=0", b"")
+ALL = (MESSAGE, OTHER, CREATE, RENEW, CLOSE, LIST, SHOW, NODES, REVOKE, POLL, POLL_OTHER)
+USUAL = {0, 1, 2, 3, 4, 5, 6, 7, 8}
+
+
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        ("KEY", USUAL),
+        ("ci KEY", USUAL),
+        (f"ci sha256:{HASH}", USUAL),
+        (f"sha256:{HASH}", USUAL),
+        ("ci KEY publish", {0, 1}),
+        ("ci KEY publish=a", {0}),
+        ("KEY publish=a*", {0}),
+        ("ci KEY publish=b publish=o*", {1}),
+        (f"ci sha256:{HASH} publish=a read=other", {0, 10}),
+        ("ci KEY channels", {2, 3, 4}),
+        ("ci KEY channels=a", {3, 4}),
+        ("ci KEY channels=n*", {2}),
+        ("ci KEY operate", {5, 6, 7, 8}),
+        ("ci KEY read", {9, 10}),
+        ("ci KEY read=*", {9, 10}),
+        ("ci KEY read=a publish=other", {1, 9}),
+    ],
+)
+def test_what_a_key_allows(line: str, allowed: set[int]) -> None:
+    """Each right is for its own calls and channels; a key with rights has no others. A hash is as good as the key."""
+    for number, (method, path, body) in enumerate(ALL):
+        node = InMemoryNode(publish_keys=(line.replace("KEY", KEYS[0]), KEYS[1]), rules=ChannelRules("token"))
+        node.call("POST", "/v1/channels", {"name": "a"}, Authorization=f"Bearer {KEYS[1]}")
+        before = node.state.cursor
+        exchange = node.begin(method, path, body, Authorization=f"Bearer {KEYS[0]}")
+        is_allowed = bool(exchange.answers) or exchange.responses[0].status in (200, 201, 204)
+        assert is_allowed == (number in allowed), (method, path)
+        if not is_allowed:
+            assert exchange.responses[0].status in (401, 403)
+            assert node.state.cursor == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "", "   ", "short", "ci short", f"ci {KEYS[0]} more", f"ci {KEYS[0]} {KEYS[1]}", f"{KEYS[0]} {KEYS[1]}",
+        f"ci {KEYS[0]} write", f"ci {KEYS[0]} publish=a,b", f"ci {KEYS[0]} publish=*a", f"ci {KEYS[0]} publish=a**",
+        f"ci {KEYS[0]} publish=a\u0000", f"ci {KEYS[0]} Publish", f"ci publish {KEYS[0]}", "ci publish", "publish read",
+        f"ci sha256:{HASH[:-1]}", f"ci sha256:{HASH}0", f"ci sha256:{HASH.upper()}", "ci sha256:", f"ci SHA256:{HASH}é",
+        f"c/i {KEYS[0]}", f"-ci {KEYS[0]}", f"ci {KEYS[0]}é", f"ci {KEYS[0]}\x7f", f"ci {KEYS[0]} publish={'x' * 256}",
+    ],
+)  # fmt: skip
+def test_lines_that_are_no_keys(line: str) -> None:
+    """They are refused, and the error shows neither a key nor a hash."""
+    with pytest.raises(ValueError, match=r"^(is|has) ") as error:
+        read_key(line)
+    for secret in (*KEYS, HASH, HASH[:-1]):
+        assert secret not in str(error.value)
+
+
+def test_a_hash_is_not_the_key() -> None:
+    """Who has seen the settings cannot send what is written there."""
+    node = InMemoryNode(publish_keys=(f"ci sha256:{HASH}",))
+    for sent in (HASH, f"sha256:{HASH}", f"ci sha256:{HASH}", bytes.fromhex(HASH).decode("latin-1")):
+        assert (
+            node.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}, Authorization=f"Bearer {sent}").status
+            == 403
+        )
+    good = {"Authorization": f"Bearer {KEYS[0]}"}
+    assert node.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}, **good).status == 201
+    assert read_key(KEYS[0].title()) != read_key(KEYS[0])
+    assert read_key(f"ci sha256:{HASH}") == read_key(f"ci {KEYS[0]}")
+    assert KEYS[0] not in repr(read_key(f"ci {KEYS[0]} publish=a"))
