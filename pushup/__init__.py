@@ -17,6 +17,7 @@
 | `cli/` | the command line |
 | `parts` | the parts that the settings choose: the broadcast, the node, and who authorizes polls |
 | `service` | builds, starts and stops a server, on one page: what starts first is in its table |
+| `listening` | accepts clients, from when a server is to |
 | `service_tree` | services that start and stop in an order |
 | `metrics` | the counters, and their Prometheus text |
 | `clock` | the monotonic clock for waiting, with one timer for many deadlines; the steady time of messages |

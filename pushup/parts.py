@@ -26,7 +26,7 @@ from pushup.broadcast.progress_mark import ProgressMark, mark_path
 from pushup.core.subscription import Holder
 from pushup.host.host import Host
 from pushup.metrics import Metrics
-from pushup.net.api.channel_rules import ChannelRule, ChannelRules, PollRule
+from pushup.net.api.channel_rules import ChannelRule, PollRule
 from pushup.node.node import Node
 from pushup.settings.settings import Settings, SettingsError
 
@@ -182,8 +182,8 @@ def _make_authorizer(settings: AuthorizationSettings, reactor: Any, metrics: Met
     return UrlAuthorizer(settings.authorize_url, requestor)
 
 
-def make_channel_rules(settings: Settings) -> ChannelRules:
-    """Who may poll and publish on which channels."""
+def channel_rules(settings: Settings) -> tuple[PollRule, list[ChannelRule]]:
+    """Who may poll where no table says so, and the rules of the tables."""
     default: PollRule = "anyone"
     if settings.authorization.authorize_url or settings.authorization.authorizer:
         default = "application"
@@ -193,7 +193,7 @@ def make_channel_rules(settings: Settings) -> ChannelRules:
         ChannelRule(table.prefix, table.poll or default, table.publish or "token")
         for table in settings.channels.channels
     ]
-    return ChannelRules(default, rules)
+    return default, rules
 
 
 def make_tokens(settings: Settings, host: Host) -> Tokens | None:

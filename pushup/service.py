@@ -40,9 +40,11 @@ from twisted.logger import Logger
 from pushup.broadcast import Broadcast
 from pushup.core.subscription import Holder
 from pushup.host.host import Host
+from pushup.listening import Listening
 from pushup.metrics import MetricsPage
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
+from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
 from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess, ServerView
@@ -58,9 +60,9 @@ from pushup.net.wait import STRATEGIES
 from pushup.node.node import Node
 from pushup.parts import (
     StateLock,
+    channel_rules,
     make_authorization,
     make_broadcast,
-    make_channel_rules,
     make_node,
     make_tickets,
     make_tokens,
@@ -115,7 +117,7 @@ class PushUpService(InOrder):
             hosts=settings.server.hosts,
             tokens=self._tokens,
             cookie=settings.tokens.token_cookie,
-            rules=make_channel_rules(settings),
+            rules=ChannelRules(*channel_rules(settings)),
         )
         limit = settings.authorization.authorize_queue_limit_bytes
         poll_access = PollAccess(node, self._access, host.wall, self._authorization, limit)
@@ -239,50 +241,13 @@ class PushUpService(InOrder):
         elif (tokens := make_tokens(settings, self._host)) is not None:
             self._tokens = tokens
             tokens.start()
+        self._access.rules.use(*channel_rules(settings))
         self._access.use_tokens(self._tokens if settings.tokens.issuers else None, settings.tokens.token_cookie)
 
     def why_not_ready(self) -> str | None:
         """Why load balancers should send no new clients here, with the details for an operator; None if they may."""
         error = self.node.why_not_ready()
         return None if error is None else error.operator_detail or error.detail
-
-
-class Listening(Service):
-    """Accepts clients from start to stop. Those that are here stay when it stops."""
-
-    def __init__(
-        self,
-        edge: Edge,
-        node: Node[Holder],
-        open_sockets: Callable[[], list[socket.socket]],
-        shared_sockets: Sequence[socket.socket],
-        *,
-        waits: bool,
-    ) -> None:
-        """`waits`: not before `listen` is called. The others: see `PushUpService`."""
-        self._edge = edge
-        self._node = node
-        self._open_sockets = open_sockets
-        self._shared_sockets = shared_sockets
-        self._waits = waits
-
-    def startService(self) -> None:
-        """Raises: OSError when an address cannot be listened on, and then nothing listens."""
-        super().startService()
-        if not self._waits:
-            self.listen()
-
-    def listen(self) -> None:
-        """Accept clients, unless this has stopped. Raises: OSError."""
-        if self.running:
-            own = [self._edge.listen(sock) for sock in self._open_sockets()]
-            shared = [self._edge.listen(sock, is_shared=True) for sock in self._shared_sockets]
-            self._node.addresses = (*own, *shared)
-            _log.info("listening on {addresses}", addresses=", ".join(self._node.addresses))
-
-    def stopService(self) -> None:
-        super().stopService()
-        self._edge.stop_listening()
 
 
 def make_service(settings: Settings, reactor: Any) -> PushUpService:

@@ -12,7 +12,7 @@ from unicodedata import category
 
 from msgspec import Struct
 
-Right = Literal["read", "publish", "channels", "operate", "see details", "see details locally"]
+Right = Literal["read", "publish", "channels", "operate", "revoke", "see details", "see details locally"]
 """Something that a request may be allowed to do.
 
 | right | allows |
@@ -20,7 +20,8 @@ Right = Literal["read", "publish", "channels", "operate", "see details", "see de
 | read | polling, and following an event stream |
 | publish | publishing |
 | channels | creating, renewing and closing channels |
-| operate | listing channels and nodes, showing a channel, revoking tokens |
+| operate | listing channels and nodes, showing a channel |
+| revoke | revoking tokens and tickets |
 | see details | seeing what concerns the server's surroundings, such as the address of its Redis |
 | see details locally | the same, if the client's address is this machine's; finding that out takes a system call |
 

@@ -247,7 +247,7 @@ def _setting(name: str, value: object, where: str) -> tuple[str, object]:
     except InTable as error:
         raise SettingsError(f"{where}: {error}") from None
     except ValueError as error:
-        shown = "(not shown)" if name in SECRETS else repr(shown_setting(name, value))
+        shown = "(not shown)" if name in (*SECRETS, "token_issuers") else repr(shown_setting(name, value))
         raise SettingsError(f"{where}: {name} = {shown}: {error}") from None
     return group, converted
 
@@ -284,6 +284,9 @@ def _rule_mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
         place = f"channels[{number}].poll (for {table.prefix!r})"
         if table.poll == "token" and not settings.tokens.issuers:
             yield place, "tokens are accepted from nobody; set token_issuer and its keys"
+        if table.publish == "key" and not settings.server.publish_keys:
+            key_place = f"channels[{number}].publish (for {table.prefix!r})"
+            yield key_place, "there are no publish keys, so anybody could publish there; set publish_keys"
         if table.poll == "application" and not asks:
             yield place, "the application is not asked; set authorize_url or authorizer"
     if settings.authorization.ticket_seconds > settings.queue.token_lifetime_limit_seconds:

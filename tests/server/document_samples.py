@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -69,3 +70,10 @@ def sample(document: str, start: str) -> str:
     (found,) = [each for each in _ALL if each.document == document and each.text.strip().startswith(start)]
     TAKEN.add(found.start)
     return found.text
+
+
+def flags(line: str) -> tuple[str, ...]:
+    """The flags of a `pushup serve` command."""
+    program, command, *words = shlex.split(line, comments=True)
+    assert (program, command) == ("pushup", "serve")
+    return tuple(words)

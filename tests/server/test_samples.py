@@ -34,7 +34,7 @@ from tests.server.blocking_backend import Question, Verdict, web_backend
 from tests.server.caller import Caller, poll_path
 from tests.server.chromium import chromium
 from tests.server.conftest import Serve
-from tests.server.document_samples import SESSION, TAKEN, sample, samples, samples_in
+from tests.server.document_samples import SESSION, TAKEN, flags, sample, samples, samples_in
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, running, wait_until
@@ -166,13 +166,6 @@ def output(process: subprocess.Popen[str]) -> str:
     out, error = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == 0, error
     return out
-
-
-def flags(line: str) -> tuple[str, ...]:
-    """The flags of a `pushup serve` command."""
-    program, command, *words = shlex.split(line, comments=True)
-    assert (program, command) == ("pushup", "serve")
-    return tuple(words)
 
 
 def same_shape(value: Any, documented: Any) -> bool:

@@ -15,9 +15,8 @@ import pytest
 
 from pushup.settings.channel_policies import ChannelTable
 from pushup.tokens.token_settings import TokenIssuer
-from tests.server.document_samples import sample
+from tests.server.document_samples import flags, sample
 from tests.server.server_process import running
-from tests.server.test_samples import flags
 
 PAGE = "docs/guide/tokens.md"
 SERVE = sample(PAGE, "pushup serve --set token_issuer")
@@ -59,7 +58,8 @@ def test_a_token_and_its_revocation(tmp_path: Path, token_for: Callable[[str], s
                 assert caller.call("POST", "/v1/messages", body, headers=head).status == status, channel
             command = REVOKE.replace("http://127.0.0.1:8080", server.url)
             environment = {**os.environ, "KEY": KEY}
-            said = subprocess.run(["sh", "-c", f"{command} -s"], env=environment, capture_output=True, check=True)
+            shell = ["sh", "-c", f"{command.strip()} -s"]
+            said = subprocess.run(shell, env=environment, capture_output=True, check=True)
             assert json.loads(said.stdout).keys() == json.loads(REVOKED).keys()
             refused = caller.call(method, f"{target}&timeout=0", headers=head)
             assert (refused.status, refused.value["type"]) == (401, "urn:pushup:revoked")

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pushup.core.channels import unknown_channel
 from pushup.core.errors import BadRequest, Forbidden, InvalidToken, Unauthorized, revoked
-from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right
+from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right, Scope
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
 from pushup.net.api.node_interface import Node
@@ -35,10 +35,11 @@ _VERBS: dict[Right, str] = {"read": "poll", "channels": "create, renew or close 
 """What errors call a right; the others as they are."""
 
 
-_WITHOUT_KEYS = Grant(
-    {"publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "see details locally": EVERYTHING}
-)
-_WITHOUT_KEYS_FOR_OTHERS = Grant({"publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING})
+_FOR_ALL: dict[Right, Scope] = {
+    "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
+}  # fmt: skip
+_WITHOUT_KEYS = Grant({**_FOR_ALL, "see details locally": EVERYTHING})
+_WITHOUT_KEYS_FOR_OTHERS = Grant(_FOR_ALL)
 _WITHOUT_KEYS_FOREIGN_PAGE = Grant({"operate": EVERYTHING})
 
 
@@ -60,10 +61,10 @@ class Access:
         hosts: tuple[str, ...] = (),
         tokens: TokenReader | None = None,
         cookie: str = "",
-        rules: ChannelRules = ChannelRules(),  # noqa: B008 - it never changes
+        rules: ChannelRules | None = None,
     ) -> None:
         """`tokens`: None if no tokens are accepted; `cookie`: the name of the one that may contain a token."""
-        self.rules = rules
+        self.rules = rules or ChannelRules()
         self._origins = origins or Origins()
         self._hosts = frozenset(host.lower() for host in hosts)
         self._tokens = tokens
@@ -124,7 +125,10 @@ class Access:
         """What the client may poll besides the channels that everybody may. Raises: as `_of_sender`."""
         if self._tokens is None and not self._some_key_polls:
             return NOTHING
-        return self._of_sender(request) or NOTHING
+        grant = self._of_sender(request)
+        if grant is None and self._tokens is not None and _bearer(request):
+            raise InvalidToken("what was sent as Authorization: Bearer is neither a token nor a key that is known here")
+        return grant or NOTHING
 
     def grant_of_token(self, token: str, request: Request) -> Grant:
         """What a token in the body of this request allows.
@@ -172,14 +176,14 @@ class Access:
         if tokens is not None and (_is_token(text) or not self._keys):
             return tokens.grant(text)
         # A hash is as good as the key, but nothing about the keys follows from how long looking for it takes.
-        return self._keys.get(digest_of(text.strip())) if self._keys else None
+        return self._keys.get(digest_of(text)) if self._keys else None
 
     def _of_cookie(self, request: Request) -> Grant | None:
         """What the token in a cookie allows. A browser sends it with requests of any page."""
         token = _cookie_value(request.header(b"cookie"), self._cookie)
         if not token or self._tokens is None:
             return None
-        if not self._origins.may_publish(request):
+        if not self._origins.is_named(request):
             raise ForbiddenOrigin(
                 f"pages of this origin may not use the cookie {self._cookie}: add it to the setting cors_origins",
                 field="Origin",
@@ -194,22 +198,22 @@ def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: 
     `rules`: those by which a token may not publish everywhere.
     Raises: Forbidden; Revoked; UnknownChannel for the id of a channel with a name, which is what an unknown id gets.
     """
-    if grant.is_of_token and (closed := rules.only_for_keys(channels)):
-        raise Forbidden(f"tokens may not publish on {closed!r}; a publish key may", field="channels")
-    if grant.rights.get(right) is not EVERYTHING:
+    if grant.rights.get(right) is not EVERYTHING or grant.is_of_token:
         if not grant.allows(right, channels):
             raise Forbidden(f"you may not {_VERBS.get(right, right)} here: not all of these channels are allowed")
         for channel in channels:
             if node.name_of(channel) != channel:
-                raise unknown_channel(channel)
+                raise unknown_channel(channel, "channels" if right == "publish" else "channel")
+        if grant.is_of_token and (closed := rules.only_for_keys(channels)):
+            raise Forbidden(f"tokens may not publish on {closed!r}; a publish key may", field="channels")
     if grant.valid_until < math.inf and node.is_revoked(grant):
         raise revoked()
 
 
 def _bearer(request: Request) -> str:
     """The token in `Authorization: Bearer <token>`; empty if there is none."""
-    scheme, _, token = request.header(b"authorization").partition(" ")
-    return token if scheme.lower() == "bearer" else ""
+    words = request.header(b"authorization").split(None, 1)
+    return words[1].strip() if len(words) == 2 and words[0].lower() == "bearer" else ""
 
 
 def _is_token(text: str) -> bool:

@@ -100,7 +100,7 @@ class Api:
                 Call("GET", "/v1/channels/{channel}", channels.show, "operate"),
                 Call("DELETE", "/v1/channels/{channel}", channels.close, "channels"),
                 Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
-                Call("POST", "/v1/revoke", revoking.revoke, "operate"),
+                Call("POST", "/v1/revoke", revoking.revoke, "revoke"),
                 Call("GET", "/v1/nodes", operations.nodes, "operate"),
                 Call("GET", "/healthz", operations.health),
                 Call("GET", "/readyz", operations.readiness),

@@ -26,6 +26,10 @@ class ChannelRules:
     """The rules of all channels: of several, the one with the longest prefix."""
 
     def __init__(self, default: PollRule = "anyone", rules: Sequence[ChannelRule] = ()) -> None:
+        self.use(default, rules)
+
+    def use(self, default: PollRule, rules: Sequence[ChannelRule]) -> None:
+        """Have these from now on."""
         self._rules = (*sorted(rules, key=_length, reverse=True), ChannelRule("", default))
         self.everybody_polls = all(rule.poll == "anyone" for rule in self._rules)
         """Whether nothing is needed to poll any channel."""
@@ -34,8 +38,8 @@ class ChannelRules:
         """That of the channel with this name. O(rules)."""
         return next(rule for rule in self._rules if name.startswith(rule.prefix))
 
-    def only_for_keys(self, channels: tuple[str, ...]) -> str:
-        """The first of these channels on which tokens may not publish; empty if there is none."""
+    def only_for_keys(self, channels: Sequence[str]) -> str:
+        """The first name of these channels on which tokens may not publish; empty if there is none."""
         return next((name for name in channels if self.of(name).publish == "key"), "")
 
 

@@ -52,6 +52,10 @@ class Origins:
             return True
         return bool(host) and origin.lower() in (f"http://{host}", f"https://{host}")
 
+    def is_named(self, request: Request) -> bool:
+        """The same, but for pages that only `*` allows: their requests may not use what a browser sends by itself."""
+        return self.may_publish(request) and ("*" not in self._allowed or Origins().may_publish(request))
+
     def may_read(self, request: Request) -> bool:
         """Whether pages of the request's origin may read responses."""
         return "*" in self._allowed or request.header(b"origin") in self._allowed

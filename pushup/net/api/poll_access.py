@@ -72,8 +72,6 @@ class PollAccess:
         self._wall = wall
         self._access = access
         self._rules = access.rules
-        self.everybody_polls = access.rules.everybody_polls
-        """Whether nothing is needed to poll any channel."""
         self._authorization = authorization
         self._limit_bytes = limit_bytes
         self._asking_bytes = 0
@@ -110,9 +108,14 @@ class PollAccess:
         exchange.hold(decision)
         return decision.addCallback(call)
 
-    def with_token(self, grant: Grant, token: str, request: Request) -> Grant:
-        """The same, or what the token in the body allows (empty: there is none). Raises: as `Access.grant_of_token`."""
-        return self._access.grant_of_token(token, request) if token else grant
+    @property
+    def everybody_polls(self) -> bool:
+        """Whether nothing is needed to poll any channel."""
+        return self._rules.everybody_polls
+
+    def with_token(self, grant: Grant, token: str | None, request: Request) -> Grant:
+        """The same, or what the token in the body allows. Raises: as `Access.grant_of_token`."""
+        return grant if token is None else self._access.grant_of_token(token, request)
 
     def seconds_left(self, grant: Grant) -> float:
         """How long the grant is still valid; 0 or less if it has expired, or was revoked."""
@@ -140,14 +143,17 @@ class PollAccess:
             raise revoked()
         if grant.rights.get("read") is EVERYTHING:
             return ()
-        uncovered = []
+        uncovered: list[str] = []
+        unknown = ""
         for channel in channels:
             name, is_closed = self.node.name_of(channel), self._rules.of(channel).poll != "anyone"
             is_allowed = grant.allows("read", (channel,))
             if name != channel and self._rules.of(name).poll != "anyone" and (is_allowed or not is_closed):
-                raise unknown_channel(channel)
-            if is_closed and not is_allowed:
+                unknown = channel
+            elif is_closed and not is_allowed:
                 uncovered.append(channel)
+        if unknown and not uncovered:
+            raise unknown_channel(unknown)
         return tuple(uncovered)
 
     def _check_sender(self, uncovered: tuple[str, ...], channels: tuple[str, ...], grant: Grant) -> None:

@@ -93,8 +93,8 @@ class PollReader:
             self._without_cursor.add(key, Poll(poll.selection, timeout=poll.timeout), len(key) + _size(poll.selection))
         return poll
 
-    def from_body(self, body: bytes) -> tuple[Poll, str]:
-        """The poll, and the token in the body; empty if there is none. Raises: BadRequest naming the field."""
+    def from_body(self, body: bytes) -> tuple[Poll, str | None]:
+        """The poll, and the token in the body, if there is one. Raises: BadRequest naming the field."""
         given = _body.decode(body)
         for name in NOT_OF_STREAMS:
             if getattr(given, name) is not None and name not in self._parameters:

@@ -26,7 +26,8 @@ HASHED = "sha256:"
 _RIGHTS: dict[str, Right] = {"publish": "publish", "channels": "channels", "read": "read", "operate": "operate"}
 
 _USUAL: dict[Right, Scope] = {
-    "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "see details": EVERYTHING,
+    "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
+    "see details": EVERYTHING,
 }  # fmt: skip
 
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").fullmatch
@@ -83,9 +84,11 @@ def _rights(words: tuple[str, ...]) -> dict[Right, Scope]:
         return _USUAL
     channels: dict[Right, list[str]] = {}
     for word in words:
-        name, _, pattern = word.partition("=")
-        channels.setdefault(_RIGHTS[name], []).append(pattern or "*")
+        name, equals, pattern = word.partition("=")
+        if equals and name == "operate":
+            raise ValueError("has operate for some channels; it is for the whole server: write operate alone")
+        channels.setdefault(_RIGHTS[name], []).append(pattern if equals else "*")
     found = {right: scope_of(patterns) for right, patterns in channels.items()}
     if "operate" in found:
-        found["see details"] = EVERYTHING
+        found["revoke"] = found["see details"] = EVERYTHING
     return found

@@ -90,7 +90,7 @@ class PollBody(Struct, forbid_unknown_fields=True):
     limit: int | None = None
     from_: float | str | None = msgspec.field(default=None, name="from")
     to: float | str | None = None
-    token: str = ""
+    token: str | None = None
 
 
 class PublishedOne(Struct, frozen=True, omit_defaults=True):

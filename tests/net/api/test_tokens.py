@@ -36,7 +36,11 @@ class TokenNode(InMemoryNode):
     def __init__(self, *, rules: ChannelRules = RULES, keys: tuple[str, ...] = (KEY,), **others: Any) -> None:
         verifier = Verifier([issuer(key("HS256"))], lambda: self.clock.seconds())
         super().__init__(
-            tokens=verifier, rules=rules, publish_keys=keys, token_cookie=COOKIE, cors_origins=(ORIGIN,), **others
+            tokens=verifier,
+            rules=rules,
+            publish_keys=keys,
+            token_cookie=COOKIE,
+            **{"cors_origins": (ORIGIN,), **others},
         )
 
     def send(
@@ -169,10 +173,12 @@ def test_a_bad_token_is_never_anonymous(kind: str, call: str, way: str, keys: tu
 def test_head_and_body_do_not_disagree(node: TokenNode) -> None:
     """A request has a token, or a key, in one of the two; what a proxy sends for itself beside it does no harm."""
     good, other = token(), token(sub="8", pushup={"poll": ["user:8"]})
-    for head in (f"Bearer {good}", f"Bearer {other}", f"Bearer {KEY}", f"bearer {good}", "Bearer x"):
+    for head in (f"Bearer {good}", f"Bearer {other}", f"Bearer {KEY}", f"bearer {good}"):
         for call in ("poll", "events"):
             exchange = node.begin("POST", f"/v1/{call}", {"channels": ["user:7"], "token": good}, Authorization=head)
             assert (status(exchange), problem(exchange)["field"]) == (400, "token")
+    exchange = node.begin("POST", "/v1/poll", {"channels": ["user:7"], "token": good}, Authorization="Bearer x")
+    assert code(exchange) == "invalid-token"
     for head in ("Basic eDp5", "", "Bearer"):
         exchange = node.begin("POST", "/v1/poll", {"channels": ["user:7"], "token": good}, Authorization=head)
         assert status(exchange) == 0
@@ -464,3 +470,57 @@ def test_bad_tokens_are_rarely_logged(node: TokenNode, log_lines: list[str]) -> 
         node.send("poll", ["user:7"], token(pushup={"poll": ["\nforged*x"]}))
     assert 1 <= len(log_lines) <= 2
     assert not [line for line in log_lines if "\n" in line or "eyJ" in line]
+
+
+# What a second look found.
+
+
+def test_no_page_of_another_origin_revokes() -> None:
+    """Not on a server without keys either, where anybody else may."""
+    node = InMemoryNode()
+    assert node.call("POST", "/v1/revoke", {"sub": "7"}, Origin="https://evil.example").status == 403
+    assert node.call("POST", "/v1/revoke", {"sub": "7"}).status == 200
+
+
+def test_an_id_does_not_lead_around_a_rule() -> None:
+    """A channel where only keys publish is closed to every token, by its name and by its id."""
+    rules = ChannelRules("token", [ChannelRule("admin:", "token", "key")])
+    node = TokenNode(rules=rules)
+    created = node.call("POST", "/v1/channels", {"name": "admin:x"}, Authorization=f"Bearer {KEY}").json
+    everything = {"Authorization": f"Bearer {token(pushup={'publish': ['*']})}"}
+    for channel in ("admin:x", str(created["id"])):
+        assert node.call("POST", "/v1/messages", {"channels": [channel], "data": 1}, **everything).status in (403, 404)
+    assert node.state.message_count == 0
+
+
+@pytest.mark.parametrize("text", ["x", "yJhbGciOi.a.b", "eyJhbGciOi.ab", " ", "eyJ0"])
+def test_whatever_is_no_token_is_refused_where_anyone_may_poll(text: str) -> None:
+    """It is not taken for nobody's, with publish keys or without."""
+    for keys in ((), (KEY,)):
+        node = TokenNode(rules=ChannelRules("anyone"), keys=keys)
+        exchange = node.begin("GET", "/v1/poll?channel=a&timeout=0", Authorization=f"Bearer {text}x")
+        assert code(exchange) == "invalid-token"
+
+
+@pytest.mark.parametrize("between", [" ", "  ", "\t", " \t "])
+def test_a_token_behind_any_space(between: str) -> None:
+    node = TokenNode()
+    exchange = node.begin("GET", "/v1/poll?channel=user:7&timeout=0", Authorization=f"Bearer{between}{token()}")
+    assert len(exchange.answers) + len(exchange.responses) == 1
+    assert not exchange.responses or exchange.responses[0].status == 200
+
+
+def test_an_id_tells_nothing_beside_a_closed_channel() -> None:
+    """The answer is the same for an id that a private channel has, and for one that none has."""
+    node = TokenNode(rules=ChannelRules("anyone", [ChannelRule("user:", "token")]))
+    private = node.call("POST", "/v1/channels", {"name": "user:7"}, Authorization=f"Bearer {KEY}").json["id"]
+    found = [node.begin("GET", f"/v1/poll?channel={n}&channel=user:8") for n in (private, private + 1)]
+    assert [status(exchange) for exchange in found] == [401, 401]
+
+
+def test_a_cookie_is_not_for_pages_that_only_a_star_allows() -> None:
+    """The browser sends it with requests of every page."""
+    node = TokenNode(cors_origins=("*",))
+    for origin, allowed in (("https://evil.example", 403), ("null", 403), ("https://x", 0)):
+        fields = {"Origin": origin, "Host": "x", "Cookie": f"{COOKIE}={token()}"}
+        assert status(node.begin("GET", "/v1/poll?channel=user:7", **fields)) == allowed, origin
