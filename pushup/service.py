@@ -45,7 +45,7 @@ from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess, ServerView
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.request_log import RequestLog
@@ -120,7 +120,7 @@ class PushUpService(InOrder):
             publication_limit_bytes=settings.request.body_limit_bytes,
             access=self._access,
             origins=origins,
-            refusals=Refusals(host.metrics, host.reactor.seconds),
+            error_responder=ErrorResponder(host.metrics, host.reactor.seconds),
             machine=machine,
             authorized_polls=authorized_polls,
             streaming=streaming,

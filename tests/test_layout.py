@@ -31,9 +31,9 @@ PRIVATES_AND_PATCHES = {
         "STEP_UNITS": "the same",
     },
     "tests/broadcast/redis/test_connector.py": {"_clock": "it is Twisted's; there is no other way to give it a clock"},
+    "tests/core/test_bounded_tables.py": {"BOUNDED": "shows that a line there adds a table, as CONTRIBUTING.md says"},
     "tests/core/test_message_cache.py": {"EVICT_AT_MOST": "all replicas must have the same, so it is no argument"},
     "tests/core/test_restored_replicas.py": {"EXPIRE_AT_MOST": "all replicas must have the same, so it is no argument"},
-    "tests/core/test_tables.py": {"BOUNDED": "shows that a table is added by a line there, as CONTRIBUTING.md says"},
     "tests/costs/server.py": {
         "select": "what is counted must not depend on a kernel",
         "monotonic": "nor on a clock",

@@ -20,7 +20,7 @@ from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import Node, OneProcess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.schemas import PollLimits, PublicationLimits
@@ -41,6 +41,7 @@ __all__ = [
     "Command",
     "Cursor",
     "Entry",
+    "ErrorResponder",
     "Held",
     "HeldBySubject",
     "HeldPolls",
@@ -61,7 +62,6 @@ __all__ = [
     "PollReader",
     "PublicationLimits",
     "PushUpError",
-    "Refusals",
     "ReplicatedState",
     "Request",
     "RequestLimits",

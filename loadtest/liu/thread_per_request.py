@@ -37,6 +37,7 @@ from loadtest.kit.application import (
     Command,
     Cursor,
     Entry,
+    ErrorResponder,
     Held,
     HeldBySubject,
     HeldPolls,
@@ -57,7 +58,6 @@ from loadtest.kit.application import (
     PollReader,
     PublicationLimits,
     PushUpError,
-    Refusals,
     ReplicatedState,
     Request,
     RequestLimits,
@@ -292,7 +292,7 @@ def _make_connection(hold_jitter: float) -> Callable[[socket.socket], _Connectio
         publication_limit_bytes=RequestLimits().body_limit_bytes,
         access=Access(),
         origins=Origins(),
-        refusals=Refusals(Metrics(), time.monotonic),
+        error_responder=ErrorResponder(Metrics(), time.monotonic),
         machine=OneProcess(lambda: b"", node.subscribers),
     )
     return lambda sock: _Connection(sock, node, api, writer)

@@ -21,7 +21,7 @@ from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
 from pushup.broadcast.admission import WaitingLimits, WaitingRoom
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_start import NotSaved, warn_if_behind
-from pushup.broadcast.outage_log import Outage
+from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.progress_mark import Helpers, Mark, ProgressMark
 from pushup.broadcast.work_budget import ENTRY_UNITS, units_of
 from pushup.core.commands import Command, Continue, Entry, Outcome
@@ -98,7 +98,7 @@ class Journal(OneNode):
         self._waiting: deque[_Waiting] = deque()
         self._group: deque[_Waiting] = deque()  # those being written
         self._busy = False
-        self._outage = Outage(clock, "publishing is refused: {}".format)
+        self._outage_log = OutageLog(clock, "publishing is refused: {}".format)
         self._trouble: PushUpError | None = None  # why commands are refused, if they are
         self._first: tuple[Command, ...] = ()  # what could not be written at the start
         self._retry: IDelayedCall | None = None
@@ -262,7 +262,7 @@ class Journal(OneNode):
 
     def _refuse(self, reason: str) -> PushUpError:
         """Refuse commands from now on, and look again soon; returns why."""
-        self._outage.refused(reason)
+        self._outage_log.refused(reason)
         trouble = self._trouble = Refusal.UNWRITABLE(reason)
         if self._stopped is None:
             self._retry = self._clock.callLater(RETRY_SECONDS, self._recover)
@@ -270,7 +270,7 @@ class Journal(OneNode):
 
     def _not_applied(self, failure: Failure) -> None:
         """An entry on disk could not be applied, because of a bug: no other entry may take its sequence."""
-        is_news = self._outage.refused(failure.getErrorMessage())
+        is_news = self._outage_log.refused(failure.getErrorMessage())
         if is_news:
             _log.failure("could not apply an entry of the journal (a bug); publishing is refused", failure)
         self._failed(failure)
@@ -288,7 +288,7 @@ class Journal(OneNode):
         if self._first and self._first[0] != Continue(self._follower.cursor.epoch):
             for command in self._first:
                 self.append(command, lambda outcome: None)
-        self._outage.over()
+        self._outage_log.over()
 
 
 _check: type[Broadcast] = Journal

@@ -1,4 +1,4 @@
-"""An outage of publishing: since when, why, and its log lines.
+"""Outages of publishing: since when, why, and their log lines.
 
 The first refusal is logged with its reason, then each new reason, and the end with the duration. Each reason is logged
 at most once a minute, even if outages come and go.
@@ -20,8 +20,8 @@ REASONS_LIMIT = 20
 _log = Logger()
 
 
-class Outage:
-    """Whether publishing is refused; `line` makes a log line from a reason."""
+class OutageLog:
+    """Logs when publishing is refused, and when it works again. `line` makes a log line from a reason."""
 
     def __init__(self, clock: IReactorTime, line: Callable[[str], str]) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class Outage:
         self._logged_at: dict[str, float] = {}  # when each reason was last logged
 
     @property
-    def lasts(self) -> bool:
+    def has_open_outage(self) -> bool:
         """Whether publishing is refused now."""
         return self._since is not None
 

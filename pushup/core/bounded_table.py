@@ -1,8 +1,8 @@
 """Tables that keep the last rows for some time: the form of every part of the state but channels and messages.
 
-The one there is contains the idempotency keys. A new one is a subclass here or in a module of its own, and its name in
-`pushup.core.snapshot`. Snapshots, checkpoints, journals and the transfer to another process then contain it, it expires
-with everything else, and a new epoch keeps it.
+The idempotency keys are one (`Keys`). To add another, write a subclass in a module of its own, and add it to `BOUNDED`
+in `pushup.core.snapshot`. Snapshots, checkpoints, journals and the transfer to another process then contain it, it
+expires with everything else, and a new epoch keeps it.
 """
 
 from __future__ import annotations

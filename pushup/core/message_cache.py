@@ -24,7 +24,7 @@ EVICT_AT_MOST = 1000
 the next."""
 
 
-class Cache:
+class MessageCache:
     """The messages that channels keep."""
 
     def __init__(self, rules: Rules, channels: Channels, changes: TableChanges) -> None:

@@ -36,7 +36,7 @@ from pushup.core.cursor import NO_PAST, Cursor
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import Rules
-from pushup.core.message_cache import Cache
+from pushup.core.message_cache import MessageCache
 from pushup.core.snapshot import BOUNDED, CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Table, Tables, stored
 
 EXPIRE_AT_MOST = 1000
@@ -62,7 +62,7 @@ class ReplicatedState:
         self._changes = changes = ChangeLog(sequence)
         self.channels = Channels(self.rules, changes.of(CHANNELS), self.touched)
         """For others to read; only entries change them."""
-        self.cache = Cache(self.rules, self.channels, changes.of(MESSAGES))
+        self.cache = MessageCache(self.rules, self.channels, changes.of(MESSAGES))
         """As `channels`."""
         self.bounded: dict[str, BoundedTable[Any]] = {
             table.name: table(self.rules, changes.of(table.name)) for table in BOUNDED

@@ -18,7 +18,7 @@ from pushup.net.connection_states import AFTER_BEGUN, AFTER_HELD, AFTER_SENT, EN
 from pushup.net.edge_context import EdgeContext
 from pushup.net.http1 import RequestParser
 from pushup.net.output_buffer import OutputBuffer
-from pushup.net.pipeline import READ_BYTES, Pipeline, Refusal
+from pushup.net.pipeline import READ_BYTES, Pipeline, RejectedRequest
 from pushup.net.requests_and_responses import CONTINUE, Request, Response, ResponseOptions, last
 
 # A poll needs several of these, and a global is cheaper than an attribute of an Enum.
@@ -74,13 +74,13 @@ class Connection:
         pipeline, parser = self.pipeline, context.parsers.shared
         if pipeline is not None and pipeline.incomplete is not None:
             parser = pipeline.incomplete
-        requests: Sequence[Request | Refusal]
+        requests: Sequence[Request | RejectedRequest]
         try:
             requests = parser.feed(data)
         except PushUpError as error:
             parser.ended = True
             # Without the traceback, which would lead back here.
-            requests = [*parser.requests, Refusal(error.with_traceback(None), parser.head)]
+            requests = [*parser.requests, RejectedRequest(error.with_traceback(None), parser.head)]
         except Exception:
             context.parsers.keep(parser)  # its state is unknown: no other connection may get it
             raise
@@ -123,11 +123,11 @@ class Connection:
 
     # Requests, one at a time.
 
-    def begin(self, request: Request | Refusal) -> None:
+    def begin(self, request: Request | RejectedRequest) -> None:
         """Open a request; it may be answered before this returns."""
         self.phase = AFTER_BEGUN[self.phase]
         application = self._context.application
-        if isinstance(request, Refusal):
+        if isinstance(request, RejectedRequest):
             error, head = request
             self._options = last(None if head is None else options_for(head, application))
             application.refuse(error, head, self)
@@ -136,7 +136,7 @@ class Connection:
         self._options = None if is_usual else options_for(request, application)
         application(request, self)
 
-    def _take(self, parser: RequestParser, requests: Sequence[Request | Refusal]) -> None:
+    def _take(self, parser: RequestParser, requests: Sequence[Request | RejectedRequest]) -> None:
         """A request is incomplete, is the last, or has to wait."""
         pipeline = self.pipeline = self.pipeline or Pipeline(self._context)
         pipeline.take(parser, requests)

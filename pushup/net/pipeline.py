@@ -27,12 +27,12 @@ READ_BODY_BYTES = 64 * 1024
 """What one read takes while at least as much of a body is still to come."""
 
 
-class Refusal(NamedTuple):
+class RejectedRequest(NamedTuple):
     """Stands for a request that is refused before it is complete; none follows it."""
 
     error: PushUpError
     head: Request | None
-    """The request without its body, if the head has arrived and the refusal does not have to wait."""
+    """The request without its body, if the head has arrived and its answer does not have to wait."""
 
 
 class Pipeline:
@@ -44,7 +44,7 @@ class Pipeline:
         self._context = context
         self.counted_bytes = 0
         """What it adds to the input budget."""
-        self._waiting: list[Request | Refusal] = []  # bounded and short, so taking the first is cheap
+        self._waiting: list[Request | RejectedRequest] = []  # bounded and short, so taking the first is cheap
         self._waiting_bytes = 0
         self.incomplete: RequestParser | None = None
         """The parser of the request that has arrived in part."""
@@ -78,7 +78,7 @@ class Pipeline:
 
     # The incomplete request.
 
-    def take(self, parser: RequestParser, requests: Sequence[Request | Refusal]) -> None:
+    def take(self, parser: RequestParser, requests: Sequence[Request | RejectedRequest]) -> None:
         """Take what a parser made of some bytes: requests; and the parser itself, if one is incomplete."""
         parsers = self._context.parsers
         if parser.ended:
@@ -99,7 +99,7 @@ class Pipeline:
         """Have an error wait in the place of the incomplete request, as the last one."""
         head = None if self.incomplete is None else self.incomplete.head
         self.drop_incomplete()
-        self._add((Refusal(error, head),))
+        self._add((RejectedRequest(error, head),))
 
     def refuse_all(self) -> None:
         """The input budget is exceeded: the error takes the place of all that waits, too."""
@@ -124,7 +124,7 @@ class Pipeline:
 
     # Complete requests.
 
-    def next(self) -> Request | Refusal:
+    def next(self) -> Request | RejectedRequest:
         """Take the first that waits."""
         request = self._waiting.pop(0)
         if isinstance(request, Request):
@@ -139,8 +139,9 @@ class Pipeline:
 
     def settle(self, *, is_next: bool) -> None:
         """What can begin has begun: count what is left. `is_next`: the first that waits begins in the next turn."""
-        if not is_next and self._waiting and isinstance(self._waiting[-1], Refusal):
-            self._waiting[-1] = Refusal(self._waiting[-1].error, None)  # a head could be large, and is not counted
+        if not is_next and self._waiting and isinstance(self._waiting[-1], RejectedRequest):
+            # Without the head, which could be large and is not counted.
+            self._waiting[-1] = RejectedRequest(self._waiting[-1].error, None)
         self._count()
 
     def _count(self) -> None:
@@ -149,7 +150,7 @@ class Pipeline:
         self._context.input_budget.used += size - self.counted_bytes
         self.counted_bytes = size
 
-    def _add(self, requests: Sequence[Request | Refusal]) -> None:
+    def _add(self, requests: Sequence[Request | RejectedRequest]) -> None:
         self._waiting += requests
         self._waiting_bytes += sum(request.size for request in requests if isinstance(request, Request))
 

@@ -20,7 +20,7 @@ from pushup.net.edge_context import EdgeContext, ParserPool
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import TooManyConnections
 from pushup.net.log_throttle import LogThrottle
-from pushup.net.pipeline import Refusal
+from pushup.net.pipeline import RejectedRequest
 from pushup.net.requests_and_responses import Header, Request
 from pushup.net.wait.demultiplexer import Watched, read_from
 
@@ -94,7 +94,7 @@ class Reserve:
         else:
             oldest = connections[0]
         if oldest.phase is Phase.IDLE:
-            oldest.begin(Refusal(self._error(), None))
+            oldest.begin(RejectedRequest(self._error(), None))
         oldest.lost()
 
     def _error(self) -> TooManyConnections:

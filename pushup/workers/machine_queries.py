@@ -166,7 +166,7 @@ class ServerQueries:
         try:
             on_answers(answers.bodies or {self._name: self._own(question)})
         except Exception:
-            _log.failure("could not answer a question about all workers")
+            _log.failure("could not answer a request that needs data from all workers")
 
     def be_alone(self) -> None:
         """The parent has ended: answer for this worker only."""

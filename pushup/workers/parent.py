@@ -71,7 +71,7 @@ class Parent(InOrder):
     def startService(self) -> None:
         """Read the state, listen, and start the workers. Raises: JournalError, NotUnderstood, OSError."""
         super().startService()
-        _log.info("{count} workers on {addresses}", count=self._workers, addresses=", ".join(self.addresses))
+        _log.info("started {count} workers on {addresses}", count=self._workers, addresses=", ".join(self.addresses))
 
     def _begin_crew(self) -> None:
         self._crew.begin(self._for_workers(self._settings))

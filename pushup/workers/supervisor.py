@@ -151,7 +151,7 @@ class Supervisor:
         if order is not None and order.was_aborted and worker.child is not None:
             worker.is_killed = True
             worker.child.send_signal(signal.SIGKILL)
-            _log.error("worker {number} was killed: {reason}", number=worker.number, reason=reason)
+            _log.error("killed worker {number}: {reason}", number=worker.number, reason=reason)
 
     def _check_end(self, worker: _Worker) -> None:
         """Its link has ended; its process has, or will soon."""
@@ -175,11 +175,11 @@ class Supervisor:
         shortest, longest = RETRY_SECONDS
         pause = min(shortest * 2 ** min(failures - 1, 16), longest) if failures else 0.0
         if status == 0 and not worker.is_killed:
-            _log.info("worker {number} has stopped, and is being replaced", number=number)
+            _log.info("worker {number} has stopped and is being replaced", number=number)
         elif times := self._rarely.passes(f"worker {number}"):
             _log.error(
-                "worker {number} has ended ({status}) after {lived:.0f} s, and is being replaced{again}; "
-                "its clients continue with the others",
+                "worker {number} died ({status}) after {lived:.0f} s and is being replaced{again}; "
+                "its clients reconnect to the others",
                 number=number,
                 status=told(status),
                 lived=lived,
@@ -193,7 +193,7 @@ class Supervisor:
             self._start_worker(number)
         except OSError as error:
             if self._rarely.passes("start"):
-                _log.error("cannot start worker {number}: {error}; this is retried", number=number, error=error)
+                _log.error("cannot start worker {number}: {error}; retrying", number=number, error=error)
             self._retries[number] = self._clock.callLater(RETRY_SECONDS[1], self._start_again, number)
 
     def _watch(self) -> None:
@@ -224,7 +224,7 @@ class Supervisor:
         try:
             message = control_protocol.read_by_parent(body)
         except DecodeError as error:
-            text = "malformed message from worker {number}: {error} (please report this bug)"
+            text = "malformed message from worker {number}: {error} (please report this as a bug)"
             _log.error(text, number=worker.number, error=error)
             return
         match message:

@@ -73,7 +73,7 @@ class Worker:
             self._sign,
             control_protocol.SIGN_SECONDS,
             self._reactor,
-            if_it_fails="heartbeats to the parent process failed: it is going to replace this worker",
+            if_it_fails="heartbeats to the parent process failed: it will replace this worker",
         )
         addresses = [address for address in settings.server.listen if not address.startswith("unix:")]
         service = PushUpService(
@@ -109,7 +109,7 @@ class Worker:
         try:
             self._service.listening.listen()
         except OSError as error:
-            _log.error("{error}; this worker stops", error=error.strerror or error)
+            _log.error("{error}; this worker is stopping", error=error.strerror or error)
             self._stop()
 
     def _expect_balancers(self) -> None:
@@ -133,7 +133,10 @@ class Worker:
         """One of the links has ended. Held polls are answered, and their clients find the next server."""
         self._siblings.be_alone()
         if not self._is_stopping:
-            _log.error("the parent process has ended ({reason}); this worker stops", reason=reason)
+            _log.error(
+                "the parent process has ended ({reason}); this worker is stopping, and its clients reconnect",
+                reason=reason,
+            )
             self._service.listening.stopService()  # at once, so that the next server can listen
             self._stop()
 

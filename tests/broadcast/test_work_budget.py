@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast.work_budget import ENTRY_UNITS, TURN_UNITS, Pace, units_of, work_of
+from pushup.broadcast.work_budget import ENTRY_UNITS, TURN_UNITS, Pace, Turns, units_of, work_of
 from pushup.core.commands import Close, Command, Create, Entry, Expire
 from pushup.core.state import EXPIRE_AT_MOST
+from pushup.transport.framed_link import Link, framed
 from tests.core.builders import batch, draft, publish
-from tests.piped_links import TurnClock
+from tests.piped_links import TurnClock, join
 
 
 @pytest.mark.parametrize(
@@ -54,3 +57,97 @@ def test_a_task_waits_before_it_exceeds_its_turn() -> None:
         done.append([])
         clock.turn()
     assert done == [[2 * TURN_UNITS], [TURN_UNITS - 1, 1], [1, 5], [3 * TURN_UNITS], [1], [TURN_UNITS], [5, 5]]
+
+
+# What arrives on a link is done in its order, a limited amount in each turn.
+
+
+class Work:
+    """A link on which sizes of work arrive; `done` is what was done, by turn."""
+
+    def __init__(self) -> None:
+        self.clock = TurnClock()
+        self.done: list[list[int]] = [[]]
+        self.link = Link(self._received, lambda reason: None)
+        self.sender = Link(lambda body: None, lambda reason: None)
+        self.end, _ = join(self.sender, self.link, self.clock)
+        self.turns = Turns(self.link, self.clock)
+
+    def _received(self, body: bytes) -> None:
+        units = int(body)
+        self.turns.do(units, partial(self._do, units))
+
+    def _do(self, units: int) -> None:
+        self.done[-1].append(units)
+
+    def arrives(self, *sizes: int) -> None:
+        for units in sizes:
+            self.sender.send(framed(b"%d" % units))
+        self.end.carry()
+
+    def next_turn(self) -> None:
+        self.done.append([])
+        self.clock.turn()
+
+
+def test_what_fits_is_done_at_once() -> None:
+    """Up to the limit, in one turn; then nothing is left to do."""
+    work = Work()
+    work.arrives(TURN_UNITS - 10, 10)
+    assert work.done == [[TURN_UNITS - 10, 10]]
+    work.next_turn()
+    assert work.done[1:] == [[]]
+    assert work.clock.getDelayedCalls() == []
+
+
+def test_the_rest_is_done_in_the_next_turns() -> None:
+    """In order; and the link waits, so that nothing more arrives before."""
+    work = Work()
+    sizes = [1000, 500, 1, 1499, 1, 700, 700, 700]
+    work.arrives(*sizes)
+    assert (work.done, work.link.is_open) == ([[1000, 500]], True)
+    work.next_turn()
+    work.next_turn()
+    work.next_turn()
+    assert work.done == [[1000, 500], [1, 1499], [1, 700, 700], [700]]
+    work.next_turn()
+    assert [size for turn in work.done for size in turn] == sizes
+
+
+def test_work_that_is_more_than_a_turn_is_done_alone() -> None:
+    """It cannot be divided."""
+    work = Work()
+    work.arrives(1, 5000, 1, 5000)
+    for _ in range(3):
+        work.next_turn()
+    assert work.done == [[1], [5000], [1], [5000]]
+
+
+def test_each_piece_that_arrives_has_its_own_limit() -> None:
+    """What was done of an earlier one does not count; and no turn is needed between."""
+    work = Work()
+    for _ in range(3):
+        work.arrives(TURN_UNITS - 1, 1)
+    assert work.done == [[TURN_UNITS - 1, 1] * 3]
+    assert work.clock.getDelayedCalls() == []
+
+
+def test_what_arrives_meanwhile_comes_behind() -> None:
+    """Nothing overtakes the work that waits for its turn."""
+    work = Work()
+    work.arrives(1000, 1000)
+    work.arrives(1)
+    assert (work.done, work.sender.is_open, len(work.end.unsent)) == ([[1000]], True, 5)
+    work.next_turn()
+    work.end.carry()
+    assert work.done == [[1000], [1000, 1]]
+
+
+def test_work_of_a_link_that_has_ended_is_not_done() -> None:
+    """It waits for a turn that comes too late."""
+    work = Work()
+    work.arrives(1000, 1000)
+    work.end.die()
+    work.next_turn()
+    assert work.done == [[1000], []]
+    assert work.clock.getDelayedCalls() == []

@@ -13,7 +13,7 @@ from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Attributes, Message, Tou
 from pushup.core.channels import Channels
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.machine_rules import Rules
-from pushup.core.message_cache import Cache
+from pushup.core.message_cache import MessageCache
 
 
 class Kept:
@@ -23,7 +23,7 @@ class Kept:
         self.rules, changes = Rules(Limits(**limits)), ChangeLog(0)
         self.all_channels = Channels(self.rules, changes.of("channels"), Touched())
         self.channels = {name: self.all_channels.open(name, None, 0.0) for name in "abc"}
-        self.cache = Cache(self.rules, self.all_channels, changes.of("messages"))
+        self.cache = MessageCache(self.rules, self.all_channels, changes.of("messages"))
 
     def add(
         self,

@@ -21,7 +21,7 @@ from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.schemas import PollLimits, PublicationLimits
@@ -163,7 +163,7 @@ class InMemoryNode:
             publication_limit_bytes=1024 * 1024,
             access=self.access,
             origins=origins,
-            refusals=Refusals(self.metrics, self.clock.seconds),
+            error_responder=ErrorResponder(self.metrics, self.clock.seconds),
             machine=OneProcess(page.text, self.node.polls.subscribers),
             authorized_polls=authorized,
             streaming=self.streaming,

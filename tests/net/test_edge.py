@@ -13,7 +13,7 @@ from pushup.metrics import Metrics
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.schemas import PollLimits, PublicationLimits
@@ -224,7 +224,7 @@ def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
         publication_limit_bytes=1000,
         access=Access(hosts=("*",)),
         origins=Origins(),
-        refusals=Refusals(node.metrics, node.clock.seconds),
+        error_responder=ErrorResponder(node.metrics, node.clock.seconds),
         machine=OneProcess(_fail, node.node.polls.subscribers),
     )
     client = InMemoryServer(api).connect()

@@ -11,7 +11,7 @@ INDEX, MIGRATION = "pushup/core/poll_index.py", "pushup/core/poll_migration.py"
 BUGS = (
     Bug(
         "eviction-mark-dropped",
-        "evicting a message leaves no mark, so the gap is never reported",
+        "an evicted message is not recorded as dropped, so the gap is never reported",
         "Nchan's and most servers' message buffers",
         (
             Edit(
@@ -23,30 +23,30 @@ BUGS = (
     ),
     Bug(
         "gap-without-a-loss",
-        "a client is told of a gap when a message is dropped that it has received",
+        "a client gets a gap when a message that it has received is dropped",
         "off by one",
         (Edit(READING, "if end > after:", "if end >= after > 0:"),),
     ),
     Bug(
         "dropped-message-names-its-channel",
-        "a message names a channel that has dropped it, as if the gap of that channel ended before it",
-        "PushUp 0.1: a gap that is told too early",
+        "a message lists a channel that has dropped it, as if that channel's gap ended before it",
+        "PushUp 0.1: a gap that is reported too early",
         (Edit(READING, "        if message.holders < len(message.channels):", "        if False:"),),
         test="tests/core/test_core_model.py",
-        why="a chain of cursors loses nothing by it: only who joins a stream in the middle does",
+        why="a chain of cursors loses nothing; only a client that joins a stream in the middle does",
     ),
     Bug(
         "gap-ends-too-early",
-        "the end of a gap is one before the last message that is missing",
+        "a gap ends one message before the last missing one",
         "off by one",
         (Edit(READING, '{last.epoch}-{end}"', '{last.epoch}-{max(0, end - 1)}"'),),
         test="tests/core/test_core_model.py",
-        why="a chain of cursors loses nothing by it: only who begins at the end of the gap is told of it again",
+        why="a chain of cursors loses nothing; only a client that begins at the end of the gap gets it again",
     ),
     Bug(
         "caught-up-too-early",
-        "the cursor of a page that is cut at its limit is that of the whole state",
-        "Mercure #704, caught up to messages that were not delivered",
+        "a page that is cut at its limit has the cursor of the whole state",
+        "Mercure #704: a client that seems caught up, without the messages",
         (
             Edit(
                 READING,
@@ -57,7 +57,7 @@ BUGS = (
     ),
     Bug(
         "cursor-not-advanced",
-        "an answer without messages has the cursor that the client had",
+        "an answer without messages repeats the client's cursor",
         "MCP Python SDK #2499, cursor lost after an empty answer",
         (
             Edit(
@@ -69,13 +69,13 @@ BUGS = (
     ),
     Bug(
         "comparison-without-epoch",
-        "a cursor of another epoch is taken for one of the present epoch, if its sequence is higher",
+        "a cursor of another epoch counts as one of the present epoch, if its sequence is higher",
         "numbers that begin again after a restart",
         (Edit(HELD, "cursor.epoch == last.epoch and cursor.sequence >= latest", "cursor.sequence >= latest"),),
     ),
     Bug(
         "past-cursor-beyond-its-position",
-        "a cursor of a former epoch name is good even beyond the place where the next name began",
+        "a cursor of a former epoch name is valid even beyond the point where the next name began",
         "PushUp 0.1: a log that was rolled back: a cursor ahead of the queue",
         (
             Edit(
@@ -87,8 +87,8 @@ BUGS = (
     ),
     Bug(
         "held-across-a-new-epoch",
-        "a held poll is moved to the state of a new epoch without being told of the loss",
-        "a held poll bound to what was before",
+        "a held poll is moved to the state of a new epoch without a gap for the loss",
+        "a held poll bound to the previous state",
         (
             Edit(
                 INDEX,
@@ -99,7 +99,7 @@ BUGS = (
     ),
     Bug(
         "old-state-after-a-swap",
-        "held polls stay bound to the state before when a node loads its state again",
+        "when a node loads its state again, held polls stay bound to the previous one",
         "PushUp 0.1: long turns: restoring into a second state",
         (
             Edit(
@@ -111,13 +111,13 @@ BUGS = (
     ),
     Bug(
         "swap-wakes-nobody",
-        "after a swap of the state, polls are not woken for what they have missed meanwhile",
+        "after a swap of the state, polls are not woken for the messages that they missed during it",
         "as old-state-after-a-swap",
         (Edit(MIGRATION, "                self._index.wake(waiters.name)\n", "                pass\n"),),
     ),
     Bug(
         "stale-answer",
-        "the answer that polls share is kept when there is a new entry",
+        "polls get a cached shared answer although there is a new entry",
         "caches that are not invalidated",
         (
             Edit(
@@ -130,7 +130,7 @@ BUGS = (
     ),
     Bug(
         "missed-while-forgotten",
-        "a held poll is not told what its channel had dropped when that was forgotten",
+        "a held poll gets no gap for messages that its channel had dropped before it was forgotten",
         "decision 12",
         (
             Edit(
@@ -140,17 +140,17 @@ BUGS = (
             ),
         ),
         test="tests/core/test_core_model.py",
-        why="a channel must be forgotten while somebody waits for it, in a cluster where that loses something; not found in 200 seeds",
+        why="a channel must be forgotten while a client waits for it, in a cluster where that loses something; not found in 200 seeds",
     ),
     Bug(
         "floor-not-raised",
-        "forgetting a channel leaves no trace, so old cursors are not told of a gap",
+        "forgetting a channel leaves no trace, so old cursors get no gap",
         "decision 12",
         (Edit(CHANNELS, "        self.floor = max(self.floor, channel.latest_sequence)\n", ""),),
     ),
     Bug(
         "expiry-in-insertion-order",
-        "channels that are due in the same second expire in the order in which a node got them",
+        "channels that are due in the same second expire in the order in which a node learned of them",
         "PushUp 0.1: replicas differed",
         (
             Edit(
@@ -162,8 +162,8 @@ BUGS = (
     ),
     Bug(
         "snapshot-without-a-field",
-        "a channel that comes from a checkpoint has forgotten why it dropped messages",
-        "fields that are added to the state, and not to its file",
+        "a channel that is restored from a checkpoint has lost the reason why it dropped messages",
+        "a field that is added to the state, but not to its file",
         (
             Edit(
                 "pushup/core/rows.py",
@@ -174,7 +174,7 @@ BUGS = (
     ),
     Bug(
         "floor-not-in-snapshot",
-        "a state that comes from a checkpoint knows of no forgotten channels",
+        "a state that is restored from a checkpoint knows of no forgotten channels",
         "as snapshot-without-a-field",
         (
             Edit(
@@ -186,7 +186,7 @@ BUGS = (
     ),
     Bug(
         "change-of-the-entry-before",
-        "a changed channel is recorded under the entry before, which the last save had already",
+        "a changed channel is recorded under the previous entry, which the last save already included",
         "save before apply",
         (
             Edit(
@@ -202,8 +202,8 @@ BUGS = (
     ),
     Bug(
         "key-not-remembered",
-        "a publication with a key that is tried again is published again",
-        "keys that the edge ignores",
+        "a retried publication with a key is published again",
+        "an edge that ignores keys",
         (
             Edit(
                 STATE,
@@ -214,8 +214,8 @@ BUGS = (
     ),
     Bug(
         "answered-poll-not-freed",
-        "a poll that is answered stays in the trees of its channels, and takes memory",
-        "Nchan #379, subscribers that have gone and are counted",
+        "an answered poll stays in the trees of its channels, and takes memory",
+        "Nchan #379: subscribers that have left are still counted",
         (Edit(INDEX, "                tree.discard(deadline, subscription)\n", ""),),
     ),
     Bug(
@@ -226,14 +226,14 @@ BUGS = (
     ),
     Bug(
         "attributes-forgotten-by-a-snapshot",
-        "a message that comes from a checkpoint has lost its event",
+        "a message that is restored from a checkpoint has lost its event",
         "as snapshot-without-a-field",
         (Edit("pushup/core/rows.py", "m.data, m.attributes, shelf", "m.data, None, shelf"),),
     ),
     Bug(
         "attributes-forgotten-by-a-copy",
         "the messages of a batch lose their events where its data is copied out of a larger buffer",
-        "fields that are added to a message, and not to each place that copies it",
+        "a field that is added to a message, but not to each place that copies it",
         (Edit("pushup/core/commands.py", "self.data.copy(), self.attributes)", "self.data.copy())"),),
     ),
 )

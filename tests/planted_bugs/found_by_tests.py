@@ -8,7 +8,7 @@ REDIS = "pushup/broadcast/redis"
 REDIS_TESTS = "tests/broadcast/redis"
 
 SMALL = "the simulated states are small"
-ONE = "two defences, and the simulation sees only when both are missing"
+ONE = "there are two defences, and the simulation notices only if both are missing"
 
 BUGS = (
     # Work in slices.
@@ -23,7 +23,7 @@ BUGS = (
     Bug(
         "fan-out-in-one-turn",
         "all woken polls are answered in one turn",
-        "Nchan #367, polls that are stuck with many channels",
+        "Nchan #367: polls get stuck with many channels",
         (
             Edit(
                 "pushup/node/node.py",
@@ -36,7 +36,7 @@ BUGS = (
     ),
     Bug(
         "fan-out-ends-after-a-slice",
-        "of the woken polls only the first 256 are answered",
+        "only the first 256 of the woken polls are answered",
         "Nchan #367",
         (
             Edit(
@@ -50,7 +50,7 @@ BUGS = (
     ),
     Bug(
         "closing-counts-nothing",
-        "one entry closes any number of channels, whatever they contain",
+        "one entry closes any number of channels, whatever their size",
         "PushUp 0.1: long turns",
         (Edit("pushup/core/state.py", "count += len(channel.messages or ())", "count += 0"),),
         test="tests/core/test_state.py",
@@ -58,7 +58,7 @@ BUGS = (
     ),
     Bug(
         "groups-without-end",
-        "the journal commits whatever waits as one group",
+        "the journal commits all waiting entries as one group",
         "PushUp 0.1: long turns",
         (
             Edit(
@@ -73,7 +73,7 @@ BUGS = (
     # Limits.
     Bug(
         "output-without-limit",
-        "a client that does not read has any amount of memory",
+        "a client that does not read takes unlimited memory",
         "slow readers",
         (Edit("pushup/net/output_buffer.py", "return self.size <= self._limit", "return True"),),
         test="tests/net/test_output_buffer.py",
@@ -81,7 +81,7 @@ BUGS = (
     ),
     Bug(
         "outputs-without-limit",
-        "clients that do not read have any amount of memory together",
+        "clients that do not read take unlimited memory together",
         "PushUp before 0.2: 1,000 streams of different channels took 924 MB",
         (Edit("pushup/net/output_buffer.py", "            buffer.slow.lost()\n", "            break\n"),),
         test="tests/net/test_output_budget.py",
@@ -89,7 +89,7 @@ BUGS = (
     ),
     Bug(
         "room-without-limit",
-        "any number of publications waits for a log that hangs",
+        "any number of publications may wait for a log that hangs",
         "docs/lab/faults.md, a single node",
         (Edit("pushup/broadcast/admission.py", "if self.bytes and self.bytes + size > self._limit:", "if False:"),),
         test="tests/broadcast/test_admission.py",
@@ -98,7 +98,7 @@ BUGS = (
     # Clocks.
     Bug(
         "timers-on-the-wall-clock",
-        "the reactor's timers follow the clock of the machine when it is set",
+        "the reactor's timers follow the machine's clock when it is set",
         "PushUp 0.1: clocks; Twisted #2424",
         (Edit("pushup/clock.py", "reactor.seconds = time.monotonic", "reactor.seconds = time.time"),),
         test="tests/test_clock.py",
@@ -116,7 +116,7 @@ BUGS = (
             ),
         ),
         test=f"{REDIS_TESTS}/test_redis_clocks.py",
-        why="entries expire by their own time, so it costs an entry a second, and nothing else",
+        why="entries expire by their own time, so the only cost is an entry a second",
     ),
     # The disk.
     Bug(
@@ -129,17 +129,17 @@ BUGS = (
     ),
     Bug(
         "keys-not-compared",
-        "a key that was used for other messages gets the outcome of those",
+        "a key that was used for other messages returns their outcome",
         "docs/lab/faults.md, a single node",
         (Edit("pushup/core/state.py", "if before.fingerprint == command.fingerprint:", "if True:"),),
         test="tests/core/test_state.py",
-        why="the simulated publishers make no such mistake",
+        why="the simulated publishers do not make this mistake",
     ),
     # Redis.
     Bug(
         "reading-stuck-unnoticed",
-        "a node that sends to Redis but gets no entries from it stays as it is",
-        "Centrifugo #1189, healthy but silent after a failover",
+        "a node that sends to Redis but gets no entries from it does nothing",
+        "Centrifugo #1189: healthy but silent after a failover",
         (
             Edit(
                 f"{REDIS}/heartbeat.py",
@@ -152,7 +152,7 @@ BUGS = (
     ),
     Bug(
         "ready-while-silent",
-        "a node that hears nothing from Redis says that it is ready",
+        "a node that hears nothing from Redis reports that it is ready",
         "Centrifugo #1189",
         (
             Edit(
@@ -170,7 +170,7 @@ BUGS = (
         "PushUp 0.1: an entry that cannot be read",
         (Edit(f"{REDIS}/recovery.py", "    if tail.version > LATEST_VERSION:\n", "    if False:\n"),),
         test=f"{REDIS_TESTS}/test_recovery.py",
-        why="the simulated nodes are of one release",
+        why="all simulated nodes have the same release",
     ),
     Bug(
         "saves-do-not-wait",
@@ -182,7 +182,7 @@ BUGS = (
     ),
     Bug(
         "replaced-while-it-is-read",
-        "a node that reads a checkpoint in pieces does not look whether all were of one",
+        "a node that reads a checkpoint in pieces does not check that all pieces belong to the same one",
         "PushUp 0.1: long turns",
         (
             Edit(
@@ -197,7 +197,7 @@ BUGS = (
     # Cursors that are ahead, and runs of Redis.
     Bug(
         "held-across-a-new-name",
-        "a poll that is held ahead of its node stays held when the order goes on under another name",
+        "a poll that is held ahead of its node stays held when the order continues under another name",
         "PushUp 0.1: a log that was rolled back",
         (
             Edit(
@@ -208,11 +208,11 @@ BUGS = (
             ),
         ),
         test="tests/core/test_versions.py",
-        why="an order that is proven to be complete has lost nothing that a client has seen",
+        why="an order that is proven complete has lost nothing that a client has seen",
     ),
     Bug(
         "lost-cursor-reads-again",
-        "whoever is beyond the end of a former epoch gets what came before that once more",
+        "a client beyond the end of a former epoch gets earlier messages again",
         "found by the simulation before a release (seeds 53, 274, 557)",
         (
             Edit(
@@ -222,11 +222,11 @@ BUGS = (
             ),
         ),
         test="tests/core/test_versions.py",
-        why="where a log is put back so that nobody can know, the checker allows repetitions",
+        why="the checker allows repetitions after a rollback that cannot be detected",
     ),
     Bug(
         "ahead-answered-at-once",
-        "a poll whose cursor is ahead of its node is answered empty, and never told that the order has lost that",
+        "a poll whose cursor is ahead of its node gets an empty answer, and never a gap for what the order has lost",
         "PushUp 0.1: a log that was rolled back: a cursor ahead of the queue",
         (
             Edit(
@@ -250,11 +250,11 @@ BUGS = (
             ),
         ),
         test="tests/test_node.py",
-        why="no epoch spans two runs, so no cursor of an epoch is beyond its end; it is a second defence",
+        why="no epoch spans two runs, so no cursor is beyond the end of its epoch; this is a second defence",
     ),
     Bug(
         "begins-over-an-unknown-entry",
-        "a new epoch drops the key of an entry that came while it began",
+        "a new epoch drops the key of an entry that arrived while it began",
         "found by the simulation (seed 500009)",
         (
             Edit(
@@ -264,7 +264,7 @@ BUGS = (
             ),
         ),
         test="tests/broadcast/redis/test_log.py",
-        why="an entry comes within some round trips in one of 265 seeds",
+        why="an entry arrives within these few round trips in one of 265 seeds",
     ),
     Bug(
         "append-in-another-run",
@@ -278,11 +278,11 @@ BUGS = (
             ),
         ),
         test="tests/broadcast/redis/test_log.py",
-        why="a simulated server that takes over is another process, and connections to the one before break",
+        why="in the simulation, the server that takes over is another process, and connections to the old one break",
     ),
     Bug(
         "head-without-its-end",
-        "a head whose first lines are those of a known one is answered before the rest of it arrives",
+        "a request is answered before its whole head has arrived, if its first lines are those of a known head",
         "PushUp before 0.2: a cursor in the second segment was ignored",
         (
             Edit(
@@ -303,8 +303,8 @@ BUGS = (
     ),
     Bug(
         "answered-poll-stays-with-its-subject",
-        "a poll that was answered is still found by its user, and is answered again when the user's polls are ended",
-        "every index beside the one that counts",
+        "an answered poll is still listed under its user, and is answered again when the user's polls are ended",
+        "a second index that is not kept up to date",
         (
             Edit(
                 "pushup/net/api/polling.py",
@@ -317,8 +317,8 @@ BUGS = (
     ),
     Bug(
         "issued-when-it-was-answered",
-        "a decision that was made before a logout and arrived after it counts as made after it",
-        "tokens that are stamped when they are sealed",
+        "a decision made before a logout, but received after it, counts as made after it",
+        "tokens that get their time when they are sealed",
         (
             Edit(
                 "pushup/backends/authorization.py",

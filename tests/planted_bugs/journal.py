@@ -25,7 +25,7 @@ _BUGS = (
     ),
     Bug(
         "save-beside-appends",
-        "what is applied while a save runs is missing in the next save, and its entries are deleted",
+        "entries applied while a save runs are missing from the next save, and are deleted",
         "save before apply",
         (
             Edit(
@@ -41,8 +41,8 @@ _BUGS = (
     ),
     Bug(
         "applied-twice-after-a-failure",
-        "entries that had been applied before a failure of the disk are applied once more after it",
-        "entry applied twice after a reconnect",
+        "entries that were applied before a disk failure are applied again after it",
+        "an entry applied twice after a reconnect",
         (
             Edit(FILE, "if entry.sequence > after]", "if entry.sequence >= after]"),
             Edit(
@@ -55,8 +55,8 @@ _BUGS = (
     ),
     Bug(
         "written-but-not-applied",
-        "an entry that was written although the call failed is left out of the state",
-        "errors that are taken for failures",
+        "an entry that was written although the call failed is missing from the state",
+        "treating every error as a failed write",
         (
             Edit(
                 JOURNAL,
@@ -72,13 +72,13 @@ _BUGS = (
     Bug(
         "journal-put-back-unnoticed",
         "the mark is not compared with the end of the journal",
-        "PushUp 0.1: a log that was rolled back: a journal put back",
+        "PushUp 0.1: a log that was rolled back: a restored journal",
         (Edit(START, "elif mark is not None and lacks(mark, end, state.past_epochs):", "elif False:"),),
         needs=("put_back", "put_back_with_mark", "stop_all"),
     ),
     Bug(
         "mark-never-written",
-        "the mark is written at the start and the stop of the server only",
+        "the mark is written only when the server starts and stops",
         "PushUp 0.1: a log that was rolled back",
         (
             Edit(
@@ -90,7 +90,7 @@ _BUGS = (
     ),
     Bug(
         "journal-keeps-its-name",
-        "a journal goes on under the same epoch name after a restart, so ids are issued again after it was put back",
+        "a journal keeps its epoch name after a restart, so ids are issued again after a rollback",
         "PushUp 0.1: a log that was rolled back: sequences issued twice",
         (
             Edit(
@@ -102,13 +102,13 @@ _BUGS = (
     ),
     Bug(
         "former-names-not-saved",
-        "the names that the order had before are missing in the checkpoint",
+        "the former names of the order are missing from the checkpoint",
         "as snapshot-without-a-field",
         (Edit("pushup/core/state.py", "            self.past_epochs.all,\n", "            (),\n"),),
     ),
     Bug(
         "entries-deleted-too-far",
-        "a save deletes the entries of the group after it as well",
+        "a save also deletes the entries of the next group",
         "off by one",
         (
             Edit(
@@ -116,12 +116,12 @@ _BUGS = (
             ),
         ),
         test="tests/broadcast/test_journal_file.py",
-        why="a save and an append never run together, so there are no entries after a save",
+        why="a save and an append never run at the same time, so there are no entries after a save",
     ),
     Bug(
         "sequence-used-again-after-a-failure",
-        "after a failure of the disk, publishers are told that nothing was published, although it may have been, and "
-        "the sequences are used again",
+        "after a disk failure, publishers get the answer that nothing was published, although it may have been, and the "
+        "sequences are reused",
         "fsyncgate",
         (
             Edit(

@@ -104,8 +104,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/session.py",
-                "        self._outage.refused(reply.reason)\n",
-                "        self._outage.refused(reply.reason)\n        self._trouble = None\n",
+                "        self._outage_log.refused(reply.reason)\n",
+                "        self._outage_log.refused(reply.reason)\n        self._trouble = None\n",
             ),
         ),
         test=REFUSALS,
@@ -126,8 +126,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/session.py",
-                "        if not self._outage.lasts:\n            _log",
-                "        self._trouble = None\n        if not self._outage.over():\n            _log",
+                "        if not self._outage_log.has_open_outage:\n            _log",
+                "        self._trouble = None\n        if not self._outage_log.over():\n            _log",
             ),
         ),
         test=REFUSALS,
@@ -135,27 +135,27 @@ _BUGS = (
     ),
     Bug(
         "read-on-at-a-stray-entry",
-        "a node that cannot go on reading looks at its last entry only, finds it, and reads on, again and again",
+        "a node that cannot continue reading checks only its last entry, finds it, and reads again, in a loop",
         "an attack: XADD to the stream",
         (Edit(f"{AT}/catch_up.py", "(replica.stuck_at or replica.is_in_doubt)", "replica.stuck_at"),),
         test=DAMAGE,
-        why="steps of the simulation remove, and do not damage",
+        why="the simulation removes data, but does not damage it",
     ),
     Bug(
         "saved-somewhere-else",
-        "a save goes on from where the state says that the checkpoint is, and not from where the checkpoint is",
+        "a save continues from the checkpoint that the state names, not from the actual one",
         "an attack: HINCRBY of `saved`",
         (Edit(f"{AT}/save.lua", " or string.match(state[4] or '', '\"sequence\":(%d+)') ~= state[2] then", " then"),),
         test=f"{DAMAGE}::test_a_checkpoint_that_is_not_where_the_state_says",
-        why="steps of the simulation remove, and do not damage",
+        why="the simulation removes data, but does not damage it",
     ),
     Bug(
         "holes-in-a-chain",
-        "a chain of entries counts as unbroken although sequences are missing in it",
+        "a chain of entries counts as unbroken although sequences are missing",
         "an attack: HINCRBY of `sequence`",
         (Edit(f"{AT}/checkpoint_loader.py", "self._is_unbroken &= is_next and logged", "self._is_unbroken &= logged"),),
         test=DAMAGE,
-        why="steps of the simulation remove, and do not damage",
+        why="the simulation removes data, but does not damage it",
     ),
 )
 

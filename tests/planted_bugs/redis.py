@@ -24,11 +24,11 @@ _BUGS = (
     # The log, and who may write to it.
     Bug(
         "append-to-another-epoch",
-        "an entry is appended whatever epoch the log is in by now",
-        "fencing tokens that nobody checks",
+        "an entry is appended even if the log is in another epoch",
+        "fencing tokens that are never checked",
         (Edit(f"{AT}/append.lua", "if state[1] ~= ARGV[1] or not", "if not"),),
         test="tests/broadcast/redis/test_log.py::test_a_refused_publication_has_no_sequence",
-        why="rare; found from none of 3 starting points within 200 seeds",
+        why="rare; found within 200 seeds from none of 3 starting points",
     ),
     Bug(
         "switch-after-any-entry",
@@ -40,15 +40,15 @@ _BUGS = (
     ),
     Bug(
         "begin-over-any-epoch",
-        "a node begins an epoch although another node has begun one meanwhile",
+        "a node begins an epoch although another node has just begun one",
         "decision 15",
         (Edit(f"{AT}/begin.lua", "(redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or ", ""),),
         test="tests/broadcast/redis/test_log.py",
-        why="two nodes would have to decide in the same milliseconds; not found in 200 seeds",
+        why="two nodes must decide in the same milliseconds; not found in 200 seeds",
     ),
     Bug(
         "time-goes-back",
-        "an entry has the time of Redis even if that has been set back",
+        "an entry gets the time of Redis even if the clock of Redis was set back",
         "PushUp 0.1: clocks",
         (
             Edit(
@@ -61,22 +61,24 @@ _BUGS = (
     ),
     Bug(
         "publisher-retried-without-a-key",
-        "a node publishes again what it does not know the outcome of",
+        "a node repeats a publication whose outcome it does not know",
         "clients of brokers that retry by default",
         (
             Edit(
                 f"{AT}/session.py",
-                "                self._pending.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n            case EpochOver():",
-                "                _, on_outcome, _ = self._pending._waiting[tag]\n"
-                "                self._pending._waiting[tag] = (0.0, lambda outcome: None, 0)\n"
-                "                self._pending.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
+                "                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
+                "            case EpochOver():",
+                "                _, on_outcome, _ = self._pending_publishers._waiting[tag]\n"
+                "                self._pending_publishers._waiting[tag] = (0.0, lambda outcome: None, 0)\n"
+                "                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
                 "                self._clock.callLater(1.0, lambda: self.append(self._last_command, on_outcome))\n"
                 "            case EpochOver():",
             ),
             Edit(
                 f"{AT}/session.py",
-                "        if self._pending.add(tag, command, on_outcome):\n",
-                "        self._last_command = command\n        if self._pending.add(tag, command, on_outcome):\n",
+                "        if self._pending_publishers.add(tag, command, on_outcome):\n",
+                "        self._last_command = command\n"
+                "        if self._pending_publishers.add(tag, command, on_outcome):\n",
             ),
         ),
         needs=(*RESTARTS, "cut", "cut_all", "clog", "redis_pause", "late"),
@@ -84,7 +86,7 @@ _BUGS = (
     # Whose log it is.
     Bug(
         "follows-another-cluster",
-        "a node follows whatever log is at its address, and begins an epoch there",
+        "a node follows any log at its address, and begins an epoch there",
         "docs/internals/reliability.md, which cluster a log belongs to",
         (
             Edit(
@@ -97,7 +99,7 @@ _BUGS = (
     ),
     Bug(
         "epoch-founds-a-cluster",
-        "an epoch that begins does not keep the name of its cluster",
+        "a new epoch does not keep the name of its cluster",
         "docs/internals/reliability.md, which cluster a log belongs to",
         (Edit(f"{AT}/log.py", "cluster or head.epoch)", "head.epoch)"),),
         test="tests/broadcast/redis/test_clusters.py",
@@ -125,8 +127,8 @@ _BUGS = (
     ),
     Bug(
         "durable-although-there-was-a-replica",
-        "a replica that is started as a primary passes as the server that syncs each write",
-        "primary and a node lost together",
+        "a replica that is started as a primary passes for the server that syncs each write",
+        "primary and node lost together",
         (Edit(f"{AT}/durability.py", "log.syncs_each_write and not self.is_disproved", "log.syncs_each_write"),),
         family=STRANGERS,
         needs=("lost_together",),
@@ -134,16 +136,16 @@ _BUGS = (
     # Following.
     Bug(
         "chain-not-checked",
-        "an entry is applied without looking whether it follows the last one",
-        "logs that are identified by numbers only",
+        "an entry is applied without a check that it follows the last one",
+        "logs whose entries are identified only by number",
         (Edit(f"{AT}/replica.py", "        if logged.after != after:\n", "        if False:\n"),),
         test="tests/broadcast/redis/test_redis_broadcast.py::test_a_loss_starts_one_new_epoch_for_all_nodes",
         why="rare; not found in 200 seeds",
     ),
     Bug(
         "applied-twice-after-a-reconnect",
-        "a node that reconnects reads from the entry before its last one, and applies that again",
-        "entry applied twice after a reconnect",
+        "a node that reconnects reads from one entry too early, and applies its last entry again",
+        "an entry applied twice after a reconnect",
         (
             Edit(
                 f"{AT}/session.py",
@@ -163,7 +165,7 @@ _BUGS = (
     ),
     Bug(
         "end-not-compared",
-        "a report does not look whether the end of the log contains what this node has applied",
+        "a report does not check whether the log still contains the node's last entry",
         "docs/internals/reliability.md, how losses are detected",
         (
             Edit(
@@ -177,7 +179,7 @@ _BUGS = (
     ),
     Bug(
         "run-not-compared",
-        "a report does not look whether the log is followed in another run of Redis",
+        "a report does not check whether Redis is in another run",
         "decision 15",
         (Edit(f"{AT}/heartbeat.py", "        if not commands.is_run(tail.run):\n", "        if False:\n"),),
         test="tests/broadcast/redis/test_damage.py::test_a_damaged_field",
@@ -185,7 +187,7 @@ _BUGS = (
     ),
     Bug(
         "end-without-epoch",
-        "whether the log has reached an entry is decided by sequences alone",
+        "only sequences decide whether the log has reached an entry",
         "numbers that begin again after a restart",
         (
             Edit(
@@ -199,7 +201,7 @@ _BUGS = (
     ),
     Bug(
         "shown-before-it-is-complete",
-        "a node that loads its state again shows held polls the checkpoint before the entries after it are applied",
+        "a node that loads its state again shows held polls the checkpoint before it has applied the later entries",
         "found by the simulation before a release (seed 1082)",
         (
             Edit(
@@ -212,7 +214,7 @@ _BUGS = (
     # What a restart can know.
     Bug(
         "log-of-a-restart-trusted",
-        "after a restart of Redis its log is taken for complete",
+        "after a restart of Redis, its log counts as complete",
         "PushUp 0.1: a log that was rolled back; Redis under appendfsync everysec",
         (
             Edit(
@@ -223,11 +225,11 @@ _BUGS = (
         ),
         needs=RESTARTS,
         test="tests/broadcast/redis/test_redis_broadcast.py::test_after_a_complete_restart_the_durability_of_redis_decides",
-        why="whoever knows more, or has a mark, shows the loss as well; not found in 200 seeds",
+        why="a node that knows more, or a mark, also shows the loss; not found in 200 seeds",
     ),
     Bug(
         "promoted-replica-trusted",
-        "a replica that has taken over counts as a server that syncs each write",
+        "a promoted replica counts as a server that syncs each write",
         "Redis Sentinel loses acknowledged writes (Jepsen, 2013)",
         (Edit(f"{AT}/records.py", 'if info.get("second_repl_offset", "-1") != "-1" else ""', 'if False else ""'),),
         test="tests/broadcast/redis/test_log.py::test_what_survives_a_restart",
@@ -235,7 +237,7 @@ _BUGS = (
     ),
     Bug(
         "behind-and-vouches",
-        "a node that knows entries which are not there follows the log all the same",
+        "a node follows the log although the log lacks entries that the node has applied",
         "PushUp 0.1: a log that was rolled back",
         (
             Edit(
@@ -247,11 +249,11 @@ _BUGS = (
         ),
         needs=RESTARTS,
         test="tests/broadcast/redis/test_recovery.py::test_the_situation_decides",
-        why="rare; found from 1 of 3 starting points within 200 seeds",
+        why="rare; found within 200 seeds from 1 of 3 starting points",
     ),
     Bug(
         "vouchers-of-the-listed-only",
-        "a node that Redis has forgotten, but another has seen, need not vouch",
+        "a node that Redis has forgotten, but that another node has seen, need not vouch",
         "decision 15",
         (
             Edit(
@@ -276,11 +278,11 @@ _BUGS = (
         ),
         needs=RESTARTS,
         test="tests/broadcast/redis/test_restarts.py::test_a_node_that_dies_with_redis_does_not_vouch",
-        why="whoever knows more, or has a mark, shows the loss as well; not found in 200 seeds",
+        why="a node that knows more, or a mark, also shows the loss; not found in 200 seeds",
     ),
     Bug(
         "same-name-after-a-restart",
-        "a log that is complete goes on under its name in another run of Redis",
+        "a complete log keeps its name in another run of Redis",
         "PushUp 0.1: a log that was rolled back",
         (
             Edit(
@@ -291,12 +293,12 @@ _BUGS = (
         ),
         needs=RESTARTS,
         test="tests/broadcast/redis/test_restarts.py::test_every_node_vouches",
-        why="without a loss the name means nothing, and a loss begins an epoch; not found in 200 seeds",
+        why="without a loss the name does not matter, and a loss begins an epoch; not found in 200 seeds",
     ),
     Bug(
         "no-mark",
-        "a node does not know after a restart of its own what it had applied",
-        "PushUp 0.1: a log that was rolled back: Redis put back while all nodes were stopped",
+        "after its own restart, a node does not know what it had applied",
+        "PushUp 0.1: a log that was rolled back: Redis restored while all nodes were stopped",
         (
             Edit(
                 f"{AT}/redis_broadcast.py",
@@ -309,7 +311,7 @@ _BUGS = (
     ),
     Bug(
         "names-unknown-to-a-loader",
-        "a node that loads the log does not learn of names that the epoch got after the checkpoint",
+        "a node that loads the log does not learn the names that the epoch got after the checkpoint",
         "as snapshot-without-a-field",
         (
             Edit(
@@ -324,7 +326,7 @@ _BUGS = (
     # The checkpoint.
     Bug(
         "last-save-lost",
-        "a node saves what it remembers of the changes, although Redis has lost the save before",
+        "a node saves the changes that it remembers, although Redis has lost the previous save",
         "PushUp 0.1: a lost checkpoint",
         (
             Edit(
@@ -337,16 +339,16 @@ _BUGS = (
     ),
     Bug(
         "save-over-another-save",
-        "a save does not look whether another node has saved meanwhile",
+        "a save does not check whether another node has saved since",
         "lost updates",
         (Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[1] ~= ARGV[1] then"),),
         test="tests/broadcast/redis/test_log.py::test_a_save_that_another_came_before_changes_nothing",
-        why="two nodes must save on top of the same checkpoint; median above 200 seeds (151 once)",
+        why="two nodes must save over the same checkpoint; median above 200 seeds (151 once)",
     ),
     Bug(
         "save-into-another-epoch",
-        "a save does not look whether another epoch has begun meanwhile",
-        "fencing tokens that nobody checks",
+        "a save does not check whether another epoch has begun since",
+        "fencing tokens that are never checked",
         (Edit(f"{AT}/save.lua", "if state[1] ~= ARGV[1] or state[2] ~= ARGV[2] then", "if state[2] ~= ARGV[2] then"),),
         needs=LOSSES,
         test="tests/broadcast/redis/test_log.py::test_a_save_of_an_epoch_that_is_over_changes_nothing",
@@ -354,7 +356,7 @@ _BUGS = (
     ),
     Bug(
         "save-during-a-load",
-        "saves do not wait for a node that reads the checkpoint in pieces, and it does not notice",
+        "saves do not wait for a node that reads the checkpoint in pieces, and the node does not notice",
         "PushUp 0.1: long turns: snapshots that are not atomic",
         (
             Edit(f"{AT}/save.lua", "if redis.call('ZCOUNT', KEYS[4], now, now + 60) > 0 then", "if false then"),
@@ -379,7 +381,7 @@ _BUGS = (
     ),
     Bug(
         "limits-not-in-the-checkpoint",
-        "a node that starts has the limits of its own settings, and not those of the log",
+        "a starting node uses the limits of its own settings, not those of the log",
         "PushUp 0.1: different settings: limits that take effect at one node first",
         (
             Edit(
@@ -395,14 +397,14 @@ _BUGS = (
     # Entries that cannot be read, and other settings.
     Bug(
         "unreadable-entry-stops-everybody",
-        "nodes wait for good at an entry that none of them can read",
+        "nodes wait forever at an entry that none of them can read",
         "PushUp 0.1: an entry that cannot be read",
         (Edit(f"{AT}/leader.py", ">= STUCK_SECONDS:", "< 0:"),),
         needs=("poison", "poison_one"),
     ),
     Bug(
         "unknown-kind-is-an-error",
-        "an entry that cannot be decoded is an unexpected error, again and again",
+        "an entry that cannot be decoded is an unexpected error, repeated forever",
         "PushUp 0.1: an entry that cannot be read",
         (
             Edit(
@@ -413,26 +415,26 @@ _BUGS = (
         ),
         needs=("poison",),
         test="tests/broadcast/redis/test_agreement.py::test_an_entry_that_no_node_can_read_ends_the_epoch",
-        why="rare; found from none of 3 starting points within 200 seeds",
+        why="rare; found within 200 seeds from none of 3 starting points",
     ),
     Bug(
         "never-tries-again",
-        "a node that has failed once at an entry never tries it again",
+        "a node that failed once at an entry never retries it",
         "found by the simulation before a release (seed 570)",
         (Edit(f"{AT}/replica.py", '        self._failed = b""\n        try:\n', "        try:\n"),),
         needs=("poison", "poison_one"),
         test="tests/broadcast/redis/test_agreement.py::test_a_node_that_could_not_apply_an_entry_tries_it_again",
-        why="another node saves a checkpoint that is past the entry before it tries again; not found in 200 seeds",
+        why="another node saves a checkpoint beyond the entry before the retry; not found in 200 seeds",
     ),
     Bug(
         "stuck-in-the-old-name",
-        "nodes that are stuck at an entry do not give the log up once its epoch has another name",
+        "nodes that are stuck at an entry do not give up the log once its epoch has another name",
         "found by the simulation before a release (seed 10014)",
         (
             Edit(
                 f"{AT}/leader.py",
-                "            await self._saving.begin_epoch(log, report.tail.epoch, reason)\n",
-                "            await self._saving.begin_epoch(log, self._replica.cursor.epoch, reason)\n",
+                "            await self._saver.begin_epoch(log, report.tail.epoch, reason)\n",
+                "            await self._saver.begin_epoch(log, self._replica.cursor.epoch, reason)\n",
             ),
         ),
         needs=("poison", "poison_one"),
@@ -441,7 +443,7 @@ _BUGS = (
     ),
     Bug(
         "other-settings-wait",
-        "a node whose limits are not those of the log does not follow it",
+        "a node does not follow a log whose limits differ from its own",
         "PushUp 0.1: different settings",
         (
             Edit(
@@ -458,7 +460,7 @@ _BUGS = (
     # Acknowledgements.
     Bug(
         "replicated-without-a-write",
-        "WAIT is asked by a connection that has written nothing, and is true at once",
+        "WAIT runs on a connection that has written nothing, and succeeds immediately",
         "Redis' documentation of WAIT",
         (Edit(f"{AT}/mark.lua", "redis.call('HSET', KEYS[1], 'waits', 1)\n", "-- 'waits'\n"),),
     ),
@@ -479,7 +481,7 @@ _BUGS = (
     ),
     Bug(
         "stable-without-everybody",
-        "`stable` counts the nodes that Redis knows, although it may have lost some",
+        "`stable` counts only the nodes that Redis knows, although Redis may have lost some",
         "docs/internals/reliability.md, acknowledgements",
         (Edit(f"{AT}/acknowledgements.py", " and self._clock.seconds() >= self._members_known_at:", ":"),),
         needs=LOSSES,
@@ -488,7 +490,7 @@ _BUGS = (
     ),
     Bug(
         "incomplete-list-forgotten",
-        "a node counts those that Redis knows as all, right after Redis was emptied",
+        "right after Redis was emptied, a node takes the nodes that Redis knows for all",
         "seed 12074 (docs/internals/simulation.md)",
         (
             Edit(
@@ -503,7 +505,7 @@ _BUGS = (
     ),
     Bug(
         "loaded-log-not-marked",
-        "a node that has only loaded the log has no mark",
+        "a node that has only loaded the log writes no mark",
         "seed 10020 (docs/internals/simulation.md)",
         (
             Edit(
@@ -515,7 +517,7 @@ _BUGS = (
     ),
     Bug(
         "first-to-start-decides",
-        "after a crash of everything, the node that starts first goes on although another has a newer mark",
+        "after everything crashed, the node that starts first continues although another has a newer mark",
         "real faults: older-file (docs/lab/cluster-faults.md)",
         (
             Edit(
@@ -530,7 +532,7 @@ _BUGS = (
     ),
     Bug(
         "stable-by-the-fastest",
-        "`stable` is told when the first node has applied it",
+        "`stable` is reported when the first node has applied the entry",
         "min and max",
         (
             Edit(
@@ -553,12 +555,12 @@ _BUGS = (
         ),
         needs=LOSSES,
         test="tests/broadcast/redis/test_acknowledgements.py::test_a_change_of_epoch_confirms_nothing",
-        why="an epoch must begin while a publisher waits, and get as far; not found in 200 seeds",
+        why="an epoch must begin while a publisher waits, and reach the same sequence; not found in 200 seeds",
     ),
     Bug(
         "lease-of-a-cut-off-node-ends-at-once",
-        "a node that has not reported for a moment does not count for `stable`, although it lives",
-        "stable counted by a node whose lease is over",
+        "a node that has not reported for a moment does not count for `stable`, although it is alive",
+        "`stable` counted by a node whose lease has ended",
         (
             Edit(
                 f"{AT}/report.lua",

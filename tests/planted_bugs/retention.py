@@ -10,10 +10,10 @@ COMMANDS, RULES, STATE = "pushup/core/commands.py", "pushup/core/machine_rules.p
 CACHE_TESTS = "tests/core/test_message_cache.py"
 
 FIELDS = "as snapshot-without-a-field"
-NEAR = "channels of different retention, which are new"
+NEAR = "channels with different retention, a new feature"
 
-SOON = "a gap tells that something expired early only while its channel has had nothing old"
-ALIKE = "all replicas do so alike, and every gap is true"
+SOON = "a gap reveals an early expiry only on a channel without old messages"
+ALIKE = "all replicas do the same, and every gap is true"
 
 BUGS = (
     # Which class.
@@ -33,7 +33,7 @@ BUGS = (
     ),
     Bug(
         "shortest-prefix-wins",
-        "of several policies that fit, the one with the shortest prefix counts",
+        "of several matching policies, the one with the shortest prefix applies",
         NEAR,
         (Edit(RULES, "key=_prefix_length, reverse=True)", "key=_prefix_length)"),),
         test="tests/core/test_core_model.py",
@@ -41,7 +41,7 @@ BUGS = (
     ),
     Bug(
         "first-channel-decides",
-        "a message on several channels is kept as long as the first of them says",
+        "a message on several channels is kept for the retention of the first",
         NEAR,
         (Edit(CACHE, "if other.seconds > retention.seconds:", "if False:"),),
         test="tests/core/test_core_model.py",
@@ -49,7 +49,7 @@ BUGS = (
     ),
     Bug(
         "channel-keeps-its-policy",
-        "a channel that is open when policies change goes by the earlier ones",
+        "a channel that is open when policies change keeps the earlier ones",
         "caches that are not invalidated",
         (Edit("pushup/core/channels.py", "if found is None or not found.is_current:", "if found is None:"),),
         needs=("new_settings",),
@@ -57,16 +57,16 @@ BUGS = (
     ),
     Bug(
         "class-keeps-its-policy",
-        "messages that are there when policies change expire by the earlier ones",
+        "messages that exist when policies change expire by the earlier policies",
         "caches that are not invalidated",
         (Edit(STATE, "                self.cache.use_limits()\n", ""),),
         test="tests/core/test_core_model.py",
-        why="a node must start while messages of a changed class are there; not found in 100 seeds",
+        why="a node must start while messages of a changed class exist; not found in 100 seeds",
     ),
     # What a restored state has.
     Bug(
         "class-not-restored",
-        "messages that come from a checkpoint are in the class of channels without a policy",
+        "messages that are restored from a checkpoint are in the class of channels without a policy",
         FIELDS,
         (
             Edit(
@@ -79,13 +79,13 @@ BUGS = (
     ),
     Bug(
         "owner-not-restored",
-        "messages that come from a checkpoint have no owner",
+        "messages that are restored from a checkpoint have no owner",
         FIELDS,
         (Edit(CACHE, "row.restore(self._shelf(name, row.owner,", 'row.restore(self._shelf(name, "",'),),
     ),
     Bug(
         "restored-bytes-count-twice",
-        "what a class takes for its share counts twice after a restore",
+        "after a restore, the bytes of a class count twice",
         NEAR,
         (
             Edit(
@@ -98,8 +98,8 @@ BUGS = (
     ),
     Bug(
         "table-not-handed-over",
-        "a worker that gets the state of its parent lacks the table that was added last",
-        "a list of tables in a second place",
+        "a worker that receives its parent's state lacks the table that was added last",
+        "a second list of tables",
         (
             Edit(
                 "pushup/core/state_transfer.py",
@@ -112,7 +112,7 @@ BUGS = (
     # Who published it.
     Bug(
         "owner-lost-in-a-copy",
-        "a publication has lost its owner where its data is copied out of a larger buffer",
+        "a publication loses its owner where its data is copied out of a larger buffer",
         "PushUp before a release: workers, and batches with Redis",
         (
             Edit(
@@ -124,15 +124,15 @@ BUGS = (
     ),
     Bug(
         "owner-without-its-key",
-        "everybody publishes as the same owner",
-        "a field that the edge does not fill",
+        "all publishers have the same owner",
+        "a field that the edge does not set",
         (Edit("pushup/net/api/publishing.py", "self._limits, grant.key_name)", "self._limits)"),),
     ),
     # What goes when something must.
     Bug(
         "hole-in-a-channel",
-        "when a publisher's oldest message goes, its channel keeps what others have published before it",
-        "eviction by publisher, on channels that have several",
+        "when a publisher's oldest message is evicted, its channel keeps earlier messages of other publishers",
+        "eviction by publisher, on channels with several publishers",
         (
             Edit(
                 CACHE,
@@ -143,7 +143,7 @@ BUGS = (
     ),
     Bug(
         "fullest-without-its-share",
-        "when the cache is full, the class with the most bytes gives way, whatever its share",
+        "when the cache is full, it evicts from the class with the most bytes, whatever its share",
         NEAR,
         (Edit(SHELVES, "return self.bytes / self.retention.share, self.name", "return self.bytes, self.name"),),
         test=f"{CACHE_TESTS}::test_when_the_cache_is_full_shares_decide_which_class_evicts",
@@ -151,7 +151,7 @@ BUGS = (
     ),
     Bug(
         "class-bytes-without-limit",
-        "a class takes as much as all may together",
+        "a class may take as much as all classes together",
         NEAR,
         (Edit(CACHE, "if kept.bytes + size > kept.retention.bytes:", "if kept.bytes + size > 1e18:"),),
         test=f"{CACHE_TESTS}::test_each_class_has_its_own_number_and_bytes",
@@ -160,7 +160,7 @@ BUGS = (
     # Ephemeral messages.
     Bug(
         "ephemeral-leaves-a-gap",
-        "a dropped ephemeral message counts as one that is missing",
+        "a dropped ephemeral message counts as missing",
         NEAR,
         (
             Edit(
@@ -172,7 +172,7 @@ BUGS = (
     ),
     Bug(
         "ephemeral-drives-out-others",
-        "ephemeral messages count against retention_messages of their channel",
+        "ephemeral messages count against their channel's retention_messages",
         NEAR,
         (
             Edit(
@@ -198,7 +198,7 @@ BUGS = (
     ),
     Bug(
         "ephemeral-survives-a-closing",
-        "a channel that was closed and opened again keeps an ephemeral message of before, which it has dropped",
+        "a channel that was closed and reopened keeps an earlier ephemeral message, which it has dropped",
         NEAR,
         (
             Edit(
@@ -210,7 +210,7 @@ BUGS = (
     ),
     Bug(
         "ephemeral-leaves-its-key",
-        "the key of ephemeral messages alone is remembered, and drives out others",
+        "a publication that contains only ephemeral messages stores its key, which displaces others",
         NEAR,
         (
             Edit(
@@ -220,12 +220,12 @@ BUGS = (
             ),
         ),
         test="tests/net/api/test_application.py::test_a_key_is_for_messages_that_are_ephemeral_or_not",
-        why="a publication that is not repeated is what a publisher hopes for",
+        why="a publisher wants no repetition, so the checker does not complain",
     ),
     Bug(
         "ephemeral-not-compared",
-        "a key does not tell whether the messages were ephemeral",
-        "fields that are added to a message, and not to what is compared",
+        "the comparison of a reused key ignores whether the messages were ephemeral",
+        "a field that is added to a message, but not to the comparison",
         (
             Edit(
                 COMMANDS,
@@ -234,6 +234,6 @@ BUGS = (
             ),
         ),
         test="tests/net/api/test_application.py::test_a_key_is_for_messages_that_are_ephemeral_or_not",
-        why="the simulated publishers use a key for one publication only",
+        why="the simulated publishers use each key for only one publication",
     ),
 )

@@ -11,7 +11,7 @@ CONNECTION = "pushup/net/connection.py"
 BUGS = (
     Bug(
         "register-after-reading",
-        "a poll is registered some milliseconds after the cache was read, and misses what is published meanwhile",
+        "a poll is registered some milliseconds after the cache was read, and misses messages published in between",
         "lost wakeup; Nchan, and every server that reads and subscribes in two steps",
         (
             Edit(
@@ -29,7 +29,7 @@ BUGS = (
     ),
     Bug(
         "drain-answers-twice",
-        "polls that a drain has answered still wait for messages",
+        "polls that a drain has answered are still registered for messages",
         "shutdown paths that forget to unsubscribe",
         (
             Edit(
@@ -43,7 +43,7 @@ BUGS = (
     ),
     Bug(
         "drain-forgets-its-polls",
-        "a node that stops closes its connections while polls are held, and does not answer them",
+        "a stopping node closes its connections without answering held polls",
         "servers that only close their sockets",
         (
             Edit(
@@ -53,11 +53,11 @@ BUGS = (
             ),
         ),
         test="tests/test_node.py",
-        why="its clients poll again at once, with the same cursors, and lose nothing",
+        why="its clients poll again immediately, with the same cursors, and lose nothing",
     ),
     Bug(
         "hot-loop-while-draining",
-        "a draining node answers new polls at once, so that their clients come back at once",
+        "a draining node answers new polls immediately, so their clients return immediately",
         "Electric #4312; docs/operate/stopping.md",
         (
             Edit(
@@ -69,8 +69,8 @@ BUGS = (
     ),
     Bug(
         "waiter-leaked",
-        "the poll of a client that has left stays held",
-        "Nchan #379, subscribers that have gone and are counted",
+        "the poll of a client that has disconnected stays held",
+        "Nchan #379: subscribers that have left are still counted",
         (
             Edit(
                 CONNECTION,
@@ -81,7 +81,7 @@ BUGS = (
     ),
     Bug(
         "answer-cut-off",
-        "what the kernel did not take of an answer is sent from its beginning",
+        "the part of an answer that the kernel did not accept is sent from its beginning",
         "partial writes",
         (Edit(CONNECTION, "output.append(data, sent)", "output.append(data)"),),
         test="tests/net/test_connection_output.py",
@@ -104,13 +104,13 @@ BUGS = (
     ),
     Bug(
         "epoch-not-awaited",
-        "a node answers a cursor of a later epoch, which it does not have yet, from the epoch before",
+        "a node that is still in an earlier epoch answers a cursor of a later one",
         "found by the simulation before a release (seeds 2033, 2400)",
         (Edit(NODE, "and self._broadcast.awaits(cursor.epoch):", "and False:"),),
     ),
     Bug(
         "expiry-by-itself",
-        "the node expires by the clock of its machine and not by that of the log",
+        "the node expires messages by the clock of its machine, not by that of the log",
         "PushUp 0.1: clocks; decision 14",
         (
             Edit(
@@ -121,11 +121,11 @@ BUGS = (
         ),
         needs=("jump",),
         test="tests/test_clock.py::test_it_is_the_wall_clock_while_that_is_not_set",
-        why="rare; found from 1 of 3 starting points within 200 seeds",
+        why="rare; found within 200 seeds from 1 of 3 starting points",
     ),
     Bug(
         "balancer-repeats-a-post",
-        "the load balancer sends a publication without a key to the next server if the first does not answer",
+        "the load balancer retries a publication without a key at the next server if the first does not answer",
         "HAProxy with retry-on all-retryable-errors",
         (
             Edit(
@@ -152,7 +152,7 @@ BUGS = (
     ),
     Bug(
         "epoch-named-by-the-clock",
-        "a new epoch is named by the wall clock alone, and is earlier than the one before if that was set back",
+        "a new epoch is named by the wall clock alone, so its name is earlier than the last if the clock was set back",
         "PushUp 0.1: clocks; timestamps as versions",
         (
             Edit(

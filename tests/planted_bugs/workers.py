@@ -6,12 +6,12 @@ from tests.planted_bugs.bug import Bug, Edit
 
 HUB = "pushup/broadcast/hub"
 FOUND_IN = "the second attack"
-NO_PROCESSES = "the simulation has no crew, no ports and no parent that hangs"
+NO_PROCESSES = "the simulation has no supervisor, no ports and no hanging parent"
 
 BUGS = (
     Bug(
         "port-is-not-held",
-        "a second server takes the port of a first whose workers do not listen at that moment",
+        "a second server takes the port of the first while the first one's workers do not listen",
         FOUND_IN,
         (
             Edit(
@@ -25,7 +25,7 @@ BUGS = (
     ),
     Bug(
         "a-pause-is-silence",
-        "a pause of all processes counts as silence of the others",
+        "after a pause of all processes, each takes the others for silent",
         FOUND_IN,
         (Edit("pushup/transport/framed_link.py", "min(now - self._looked_at, self._most)", "now - self._looked_at"),),
         test="tests/workers/test_supervisor.py",
@@ -33,7 +33,7 @@ BUGS = (
     ),
     Bug(
         "beats-alone-break-the-silence",
-        "a parent whose beats are behind many entries is taken for one that hangs",
+        "a parent whose heartbeats are queued behind many entries counts as hanging",
         "",
         (Edit(f"{HUB}/worker_broadcast.py", "            self._silence.end()\n", ""),),
         test="tests/broadcast/hub/test_hub_broadcast.py",
@@ -41,7 +41,7 @@ BUGS = (
     ),
     Bug(
         "publishers-wait-for-a-hanging-parent",
-        "publications under way are not answered when the parent is noticed to hang",
+        "pending publications are not answered when the parent is found to hang",
         FOUND_IN,
         (
             Edit(
@@ -65,7 +65,7 @@ BUGS = (
             ),
         ),
         test="tests/broadcast/hub/test_handing_over.py",
-        why="it is late, and not wrong",
+        why="it is late, but not wrong",
     ),
     Bug(
         "serves-before-it-counts",
@@ -79,6 +79,6 @@ BUGS = (
             ),
         ),
         test="tests/broadcast/hub/test_hub_model.py",
-        why="its first report takes no time there",
+        why="in the simulation, the first report takes no time",
     ),
 )

@@ -127,7 +127,7 @@ def wait_for_another(server: Server, old: psutil.Process) -> None:
 
 def replaced(server: Server, number: int = 1) -> None:
     """Expect the log lines of workers that are killed."""
-    server.expect_log(rf"worker {number} has ended \(SIGKILL\).* is being replaced")
+    server.expect_log(rf"worker {number} died \(SIGKILL\).* is being replaced")
 
 
 @pytest.mark.parametrize("strategy", ["epoll", "reactor"])
@@ -216,7 +216,7 @@ def test_a_stuck_worker_is_replaced(serve: Serve) -> None:
     """It sends no heartbeat. Meanwhile others serve new clients, and nothing is stable that it has not applied."""
     with serve("--workers", "2") as server:
         server.expect_log(r"killing worker 1: no heartbeat for 1\d s")
-        server.expect_log("worker 1 has ended")
+        server.expect_log("worker 1 died")
         server.expect_log("Fatal Python error|Current thread|File|Thread|^$|Extension")
         first = workers_of(server)[0]
         first.suspend()

@@ -144,7 +144,7 @@ def test_an_answer_that_cannot_be_used_is_logged(logged_failures: list[str]) -> 
     asking.ask_for_counts("a")
     asking.ask_for_counts("a")
     asking.are_told(w1=["nonsense"])
-    assert ["could not answer a question" in line for line in logged_failures] == [True]
+    assert ["could not answer a request" in line for line in logged_failures] == [True]
     logged_failures.clear()
     asking.are_told(w1=[4])
     assert asking.counts == [[4]]

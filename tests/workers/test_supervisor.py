@@ -117,7 +117,7 @@ def test_a_worker_that_has_lived_is_replaced_at_once(logged_failures: list[str])
     ship.turn()
     assert numbers(ship) == [1, 2, 1]
     (line,) = logged_failures
-    assert line == "worker 1 has ended (SIGSEGV) after 3 s, and is being replaced; its clients continue with the others"
+    assert line == "worker 1 died (SIGSEGV) after 3 s and is being replaced; its clients reconnect to the others"
     logged_failures.clear()
 
 
@@ -177,9 +177,9 @@ def test_deaths_are_logged_once_a_minute(logged_failures: list[str]) -> None:
         ship.advance(LAST / 2)
     ship.started[0].dies()
     lines = [line.partition("; its clients")[0] for line in logged_failures]
-    assert lines[0] == "worker 2 has ended (exit status 1) after 0 s, and is being replaced"
+    assert lines[0] == "worker 2 died (exit status 1) after 0 s and is being replaced"
     assert lines[1].endswith("and is being replaced (5 times since last logged)")
-    assert lines[2].startswith("worker 1 has ended")
+    assert lines[2].startswith("worker 1 died")
     assert len(lines) == 3
     logged_failures.clear()
 
@@ -191,7 +191,7 @@ def test_a_worker_that_stops_by_itself_is_replaced() -> None:
     with logged_at("info") as lines:
         ship.started[1].dies(0)
         ship.turn()
-    assert lines == ["worker 2 has stopped, and is being replaced"]
+    assert lines == ["worker 2 has stopped and is being replaced"]
     assert numbers(ship) == [1, 2, 2]
 
 
@@ -335,7 +335,7 @@ def test_a_worker_that_was_given_up_is_killed_at_once(logged_failures: list[str]
     slow.order.abort("it is more than 64 MiB behind")
     ship.clock.turn()
     assert told == [[signal.SIGKILL]]
-    assert logged_failures == ["worker 1 was killed: it is more than 64 MiB behind"]
+    assert logged_failures == ["killed worker 1: it is more than 64 MiB behind"]
     ship.advance(SILENCE_SECONDS + 3.0, silent=(slow,))
     slow.dies(-signal.SIGKILL)
     ship.advance(1.0)

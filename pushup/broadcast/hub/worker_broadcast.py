@@ -176,7 +176,7 @@ class HubBroadcast:
             self._cannot_follow()
 
     def _cannot_follow(self) -> None:
-        _log.failure("could not follow the parent process (a bug); this worker is replaced")
+        _log.failure("could not follow the parent process; this worker will be replaced (please report this as a bug)")
         self._link.abort("this worker could not follow the parent process")
 
     def _take(self, message: frames.ToWorker) -> None:
@@ -239,7 +239,7 @@ class HubBroadcast:
         await free(snapshot.tables, pace)
 
     def _not_restored(self, failure: Failure) -> None:
-        _log.failure("could not restore the state (a bug); this worker is replaced", failure)
+        _log.failure("could not restore the state; this worker will be replaced (please report this as a bug)", failure)
         self._link.abort("this worker could not restore the state")
 
     def _report(self) -> None:

@@ -38,7 +38,7 @@ DEADLINE_STEP_SECONDS = 1 / 16
 _log = Logger()
 
 
-class Pending:
+class PendingPublishers:
     """The waiting publishers, by the tag of their entry; each is answered once."""
 
     def __init__(self, clock: IReactorTime, timeout: float, room: WaitingRoom) -> None:
@@ -63,7 +63,7 @@ class Pending:
             self._deadline.not_after(deadline)
         return True
 
-    def answered(self, tag: bytes) -> None:
+    def command_answered(self, tag: bytes) -> None:
         """Redis has answered the command, or the connection has ended. No buffer holds the command now."""
         size = self._unanswered.pop(tag)
         if tag not in self._waiting:

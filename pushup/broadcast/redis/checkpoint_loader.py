@@ -96,8 +96,8 @@ class Loaded(Struct, frozen=True):
 _saved_head = msgspec.json.Decoder(SavedHead)
 
 
-class Loading:
-    """One node's reading of the checkpoint in Redis."""
+class CheckpointLoader:
+    """Reads the checkpoint in Redis once, and the entries after it."""
 
     def __init__(
         self, ask: Callable[..., Deferred[Any]], script: str, keys: tuple[str, str, str, str], node: str

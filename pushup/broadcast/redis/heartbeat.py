@@ -20,10 +20,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import Member, OnEnd
-from pushup.broadcast.outage_log import Outage
+from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.redis.acknowledgements import Confirmations
 from pushup.broadcast.redis.durability import Durability
-from pushup.broadcast.redis.leader import SAVE_CHANGES, FirstNode, Saving
+from pushup.broadcast.redis.leader import SAVE_CHANGES, CheckpointSaver, FirstNode
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
 from pushup.broadcast.redis.records import LastEntry, NodeReport, Report
@@ -50,7 +50,7 @@ _log = Logger()
 _node_report = msgspec.json.Decoder(NodeReport)
 
 
-class Reporting:
+class Heartbeat:
     """Reports of one node, through whichever connection is the current one."""
 
     def __init__(
@@ -58,10 +58,10 @@ class Reporting:
         *,
         node_id: str,
         replica: Replica,
-        saving: Saving,
+        saver: CheckpointSaver,
         lease: Lease,
         confirmations: Confirmations,
-        outage: Outage,
+        outage_log: OutageLog,
         durability: Durability,
         limits: Limits,
         timeout: float,
@@ -74,7 +74,7 @@ class Reporting:
         self._replica = replica
         self._lease = lease
         self._confirmations = confirmations
-        self._outage = outage
+        self._outage_log = outage_log
         self._durability = durability
         self._limits = msgspec.Raw(msgspec.json.encode(limits))
         self._timeout = timeout
@@ -89,7 +89,7 @@ class Reporting:
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
         self._seen: dict[str, float] = {}  # when each node was last seen, for those seen lately
-        self._first_node = FirstNode(node_id=node_id, replica=replica, saving=saving, clock=clock)
+        self._first_node = FirstNode(node_id=node_id, replica=replica, saver=saver, clock=clock)
         self._acting: Deferred[None] | None = None  # while this node, as the first one, does what is due
         self._on_ends: list[OnEnd] = []  # those who ask where the log ends; the next report that is sent tells them
         self._pause: _Pause | None = None  # the last one before a report
@@ -124,7 +124,7 @@ class Reporting:
             return
         self._replica.is_in_doubt |= bool(failure.check(Diverged, Malformed))
         reason = failure.getErrorMessage()
-        if not failure.check(Lost, ErrorReply, Diverged) and self._outage.refused(reason):
+        if not failure.check(Lost, ErrorReply, Diverged) and self._outage_log.refused(reason):
             _log.failure("reporting to the other nodes failed; this node reconnects to Redis", failure)
         reading.connection.abort(reason)
 

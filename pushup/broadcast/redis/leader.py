@@ -40,8 +40,8 @@ STUCK_SECONDS = 10.0
 _log = Logger()
 
 
-class Saving:
-    """This node's saves of the checkpoint; one node at a time saves for all."""
+class CheckpointSaver:
+    """Saves the checkpoint from this node's state; one node at a time saves for all."""
 
     def __init__(self, *, replica: Replica, epochs: EpochStarter, clock: IReactorTime) -> None:
         self._replica = replica
@@ -85,26 +85,26 @@ class Saving:
 class FirstNode:
     """The duties of a node while it is the first."""
 
-    def __init__(self, *, node_id: str, replica: Replica, saving: Saving, clock: IReactorTime) -> None:
+    def __init__(self, *, node_id: str, replica: Replica, saver: CheckpointSaver, clock: IReactorTime) -> None:
         self._node_id = node_id
         self._replica = replica
-        self._saving = saving
+        self._saver = saver
         self._settled = _Lasting(clock)
         self._stuck = _Lasting(clock)
 
     async def act(self, log: RedisLog, report: Report, nodes: list[NodeReport]) -> None:
         """Do what is due after a report. Raises: Diverged."""
-        if report.tail.epoch == self._replica.cursor.epoch and self._saving.is_due(report.saved):
+        if report.tail.epoch == self._replica.cursor.epoch and self._saver.is_due(report.saved):
             if report.saved < self._replica.follower.changes_known_after:
                 # Redis has lost the last save. What has changed since the one before is not known here any more.
                 self._replica.forget()
                 raise Diverged("the checkpoint in Redis is older than the changes that this node remembers")
-            await self._saving.save(log, report.saved)
+            await self._saver.save(log, report.saved)
         await self._agree(log, report, nodes)
         stuck = {node.stuck_at for node in nodes}
         if self._stuck.lasts(stuck.pop() if len(stuck) == 1 and report.complete else "") >= STUCK_SECONDS:
             reason = f"no node can read the entry {self._replica.stuck_at}"
-            await self._saving.begin_epoch(log, report.tail.epoch, reason)
+            await self._saver.begin_epoch(log, report.tail.epoch, reason)
 
     async def _agree(self, log: RedisLog, report: Report, nodes: list[NodeReport]) -> None:
         """Change the version of the state machine, or the limits, once every living node has the new ones."""

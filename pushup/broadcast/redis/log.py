@@ -27,7 +27,7 @@ from twisted.internet.defer import Deferred, FirstError, gatherResults
 
 from pushup.broadcast.formats import FORMAT, other_format
 from pushup.broadcast.redis import scripts
-from pushup.broadcast.redis.checkpoint_loader import Loaded, Loading, SavedHead
+from pushup.broadcast.redis.checkpoint_loader import CheckpointLoader, Loaded, SavedHead
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.records import (
     TAIL_FIELDS,
@@ -183,7 +183,7 @@ class RedisLog:
 
         `node`: the id of the node that loads.
         """
-        return await Loading(self.connection.ask, scripts.LOAD.sha, (*self._parts, self._loads), node).run()
+        return await CheckpointLoader(self.connection.ask, scripts.LOAD.sha, (*self._parts, self._loads), node).run()
 
     async def begin(
         self, over: str, head: Head, rows: Iterable[Stored] = (), cluster: str = "", *, after: bytes = b""

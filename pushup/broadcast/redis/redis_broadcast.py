@@ -13,14 +13,14 @@ from twisted.internet.interfaces import IReactorTime
 
 from pushup.broadcast import Broadcast, Follower, Member, OnConfirmation, OnEnd, OnOutcome
 from pushup.broadcast.admission import WaitingLimits, WaitingRoom
-from pushup.broadcast.outage_log import Outage
+from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.progress_mark import ProgressMark
-from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
+from pushup.broadcast.redis.acknowledgements import Confirmations, PendingPublishers
 from pushup.broadcast.redis.catch_up import CatchUp, EpochStarter
 from pushup.broadcast.redis.connector import Connects
 from pushup.broadcast.redis.durability import Durability
-from pushup.broadcast.redis.heartbeat import Reporting
-from pushup.broadcast.redis.leader import Saving
+from pushup.broadcast.redis.heartbeat import Heartbeat
+from pushup.broadcast.redis.leader import CheckpointSaver
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import open_log
 from pushup.broadcast.redis.redis_settings import RedisLimits
@@ -36,7 +36,7 @@ class RedisBroadcast:
     """The order of many machines, followed by this node. Its follower has no state until the log was read."""
 
     _replica: Replica  # these exist once it is started
-    _reporting: Reporting
+    _heartbeat: Heartbeat
     _session: Session
 
     def __init__(
@@ -68,7 +68,7 @@ class RedisBroadcast:
         self._random = random
         self._connect = partial(open_log, connector, redis_limits.redis_prefix)
         self._room = WaitingRoom(waiting_limits)
-        self._pending = Pending(clock, self._timeout, self._room)
+        self._pending_publishers = PendingPublishers(clock, self._timeout, self._room)
         self._durability = Durability(declared=redis_limits.redis_durable)
         self._confirmations = Confirmations(self._connect, clock)
         self._lease = Lease()
@@ -76,18 +76,18 @@ class RedisBroadcast:
 
     def start(self, follower: Follower) -> None:
         clock, limits, node_id = self._clock, self._limits, self.node_id
-        outage = Outage(clock, "Redis: {}; publishing is refused until it is back".format)
+        outage_log = OutageLog(clock, "Redis: {}; publishing is refused until it is back".format)
         replica = self._replica = Replica(follower, self._applied)
         mark = None if self._progress_mark is None else self._progress_mark.read()
         epochs = EpochStarter(node_id=node_id, replica=replica, mark=mark, wall=self._wall, random=self._random)
-        self._saving = saving = Saving(replica=replica, epochs=epochs, clock=clock)
-        self._reporting = Reporting(
+        self._saver = saver = CheckpointSaver(replica=replica, epochs=epochs, clock=clock)
+        self._heartbeat = Heartbeat(
             node_id=node_id,
             replica=replica,
-            saving=saving,
+            saver=saver,
             lease=self._lease,
             confirmations=self._confirmations,
-            outage=outage,
+            outage_log=outage_log,
             durability=self._durability,
             limits=limits,
             timeout=self._timeout,
@@ -101,20 +101,20 @@ class RedisBroadcast:
                 node_id=node_id,
                 replica=replica,
                 epochs=epochs,
-                known_nodes=self._reporting.known_nodes,
+                known_nodes=self._heartbeat.known_nodes,
                 on_start=self._starting,
                 on_started=self._started,
                 mark=mark,
                 mark_name="" if self._progress_mark is None else self._progress_mark.name,
                 durability=self._durability,
-                log_seen_at=self._reporting.log_seen_at,
+                log_seen_at=self._heartbeat.log_seen_at,
                 clock=clock,
             ),
-            reporting=self._reporting,
+            heartbeat=self._heartbeat,
             lease=self._lease,
-            pending=self._pending,
+            pending_publishers=self._pending_publishers,
             confirmations=self._confirmations,
-            outage=outage,
+            outage_log=outage_log,
             timeout=self._timeout,
             clock=clock,
             random=self._random,
@@ -124,7 +124,7 @@ class RedisBroadcast:
 
     def _starting(self) -> None:
         """A checkpoint was read, and is going to replace the state."""
-        self._saving.forget()
+        self._saver.forget()
         self._on_large()
 
     def _started(self) -> None:
@@ -139,7 +139,7 @@ class RedisBroadcast:
             self._progress_mark.note(self._replica.cursor)
 
     def _applied(self, tag: bytes, outcome: Outcome) -> None:
-        self._pending.tell(tag, outcome)
+        self._pending_publishers.tell(tag, outcome)
         self._note_mark()
 
     async def stop(self) -> None:
@@ -149,7 +149,7 @@ class RedisBroadcast:
             if self._progress_mark is not None:
                 await self._progress_mark.stop()
             self._confirmations.stop()
-            self._pending.stop()
+            self._pending_publishers.stop()
 
     def abort(self) -> None:
         """Disappear as in a crash: without telling the other nodes, and without answering publishers."""
@@ -159,7 +159,7 @@ class RedisBroadcast:
             if self._progress_mark is not None:
                 self._progress_mark.abort()
             self._confirmations.abort()
-            self._pending.abort()
+            self._pending_publishers.abort()
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         self._session.append(command, on_outcome)
@@ -168,11 +168,11 @@ class RedisBroadcast:
         self._confirmations.confirm(ack, cursor, seconds, on_confirmation)
 
     def now(self) -> float:
-        last, redis_time = self._replica.follower.time, self._reporting.redis_time()
+        last, redis_time = self._replica.follower.time, self._heartbeat.redis_time()
         return last if redis_time is None else max(last, redis_time)
 
     def find_end(self, on_end: OnEnd) -> None:
-        self._reporting.find_end(on_end)
+        self._heartbeat.find_end(on_end)
 
     @property
     def current_until(self) -> float:
@@ -183,10 +183,10 @@ class RedisBroadcast:
         return self._room.bytes
 
     def awaits(self, epoch: str) -> bool:
-        return self._reporting.awaits(epoch)
+        return self._heartbeat.awaits(epoch)
 
     def members(self) -> list[Member]:
-        return self._reporting.members
+        return self._heartbeat.members
 
     def why_not_ready(self) -> PushUpError | None:
         return self._session.why_not_ready()

@@ -19,10 +19,10 @@ from twisted.logger import Logger
 
 from pushup.broadcast import OnOutcome
 from pushup.broadcast.formats import NotUnderstood
-from pushup.broadcast.outage_log import Outage
-from pushup.broadcast.redis.acknowledgements import Confirmations, Pending
+from pushup.broadcast.outage_log import OutageLog
+from pushup.broadcast.redis.acknowledgements import Confirmations, PendingPublishers
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
-from pushup.broadcast.redis.heartbeat import Reporting
+from pushup.broadcast.redis.heartbeat import Heartbeat
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import Appended, RedisLog
 from pushup.broadcast.redis.redis_errors import CannotConnect, EpochOver, ErrorReply, Lost, Malformed
@@ -50,11 +50,11 @@ class Session:
         connect: Callable[[], Awaitable[RedisLog]],
         replica: Replica,
         catch_up: CatchUp,
-        reporting: Reporting,
+        heartbeat: Heartbeat,
         lease: Lease,
-        pending: Pending,
+        pending_publishers: PendingPublishers,
         confirmations: Confirmations,
-        outage: Outage,
+        outage_log: OutageLog,
         timeout: float,
         clock: IReactorTime,
         random: Callable[[], float],
@@ -64,11 +64,11 @@ class Session:
         self._connect = connect
         self._replica = replica
         self._catch_up = catch_up
-        self._reporting = reporting
+        self._heartbeat = heartbeat
         self._lease = lease
-        self._pending = pending
+        self._pending_publishers = pending_publishers
         self._confirmations = confirmations
-        self._outage = outage
+        self._outage_log = outage_log
         self._timeout = timeout
         self._clock = clock
         self._random = random
@@ -84,10 +84,10 @@ class Session:
     async def stop(self) -> None:
         """Tell the other nodes that this one leaves, and disconnect."""
         if self._commands is None:
-            self._reporting.stop()
+            self._heartbeat.stop()
         else:
             try:
-                leaving = Deferred.fromCoroutine(self._reporting.leave(self._commands))
+                leaving = Deferred.fromCoroutine(self._heartbeat.leave(self._commands))
                 await leaving.addTimeout(self._timeout, self._clock)  # much may have to be sent before it
             except (Lost, ErrorReply, TookTooLong) as error:
                 _log.debug("could not tell the other nodes that this one leaves: {error}", error=error)
@@ -95,7 +95,7 @@ class Session:
 
     def abort(self) -> None:
         """Disconnect at once, as in a crash."""
-        self._reporting.stop()
+        self._heartbeat.stop()
         self._running.cancel()
 
     @property
@@ -117,30 +117,30 @@ class Session:
             return
         name = f"{self._node_id}.{next(self._numbers)}"
         tag = name.encode()
-        if self._pending.add(tag, command, on_outcome):
+        if self._pending_publishers.add(tag, command, on_outcome):
             self._commands.append(self._replica.cursor.epoch, name, command, partial(self._appended, tag))
 
     def _appended(self, tag: bytes, reply: Appended) -> None:
         """The publisher is answered when the entry is read back; or now, if Redis did not append it."""
-        self._pending.answered(tag)
+        self._pending_publishers.command_answered(tag)
         match reply:
             case int():
                 if self._trouble is not None:
                     self._accepted()
             case Lost():
-                self._pending.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))
+                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))
             case EpochOver():
-                self._pending.tell(tag, Refusal.NEW_EPOCH())
+                self._pending_publishers.tell(tag, Refusal.NEW_EPOCH())
                 self._reconnect(str(reply))
             case ErrorReply():
                 self._refused(reply)
                 assert self._trouble is not None
-                self._pending.tell(tag, self._trouble)
+                self._pending_publishers.tell(tag, self._trouble)
 
     def _refused(self, reply: ErrorReply) -> None:
         """Redis takes no publications, though the log is followed."""
         self._trouble = Refusal.REFUSED(f"Redis: {reply.reason}", kind=reply.code.value)
-        self._outage.refused(reply.reason)
+        self._outage_log.refused(reply.reason)
         self._replica.is_in_doubt |= reply.is_about_the_data
         if reply.ends_with_connection or reply.is_about_the_data:
             self._reconnect(str(reply))
@@ -149,7 +149,7 @@ class Session:
         """Redis has carried out a publication, or what needs as much."""
         if self._commands is not None:
             self._trouble = None
-            self._outage.over()
+            self._outage_log.over()
 
     async def _try_to_write(self, commands: RedisLog) -> None:
         """After each report, while publications are refused: nobody sends any to a node that is not ready."""
@@ -177,7 +177,7 @@ class Session:
                 logs.append(await self._connect())
                 if logs[0].run != logs[1].run:
                     raise CannotConnect("Redis was restarted or replaced while this node was connecting")
-                if not self._replica.tag and not self._outage.lasts:
+                if not self._replica.tag and not self._outage_log.has_open_outage:
                     self._trouble = Refusal.LOADING()
                 if trouble := await logs[0].trouble():
                     raise CannotFollow(trouble)
@@ -212,13 +212,13 @@ class Session:
     def _failed(self, trouble: PushUpError) -> bool:
         """The log is not followed; returns whether that was logged."""
         self._trouble = trouble
-        return self._outage.refused(trouble.operator_detail)
+        return self._outage_log.refused(trouble.operator_detail)
 
     def _accept_commands(self, reading: RedisLog, commands: RedisLog) -> None:
         """This node has caught up: publications are appended from now on. Whether Redis takes them is seen then."""
         self._commands = commands
         self._confirmations.follows(reading.run)
-        if not self._outage.lasts:
+        if not self._outage_log.has_open_outage:
             _log.info("following the log in Redis from {cursor}", cursor=self._replica.cursor)
 
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
@@ -228,7 +228,7 @@ class Session:
         """
         if not self._replica.stuck_at:
             self._accept_commands(reading, commands)
-        reporting = Deferred.fromCoroutine(self._reporting.run(commands, reading, self._try_to_write))
+        heartbeat = Deferred.fromCoroutine(self._heartbeat.run(commands, reading, self._try_to_write))
         pace = Pace(self._clock)
         try:
             while True:
@@ -238,7 +238,7 @@ class Session:
                     if isinstance(logged.entry, Entry):
                         await pace.spend(work_of(logged.entry, self._replica.follower.time))
                     self._replica.apply(logged)
-                    self._reporting.applied()
+                    self._heartbeat.applied()
         except CannotApply as error:
             if self._replica.stuck_at:
                 self._failed(Refusal.UNUSABLE(str(error)))
@@ -247,4 +247,4 @@ class Session:
                 await deferLater(self._clock, STUCK_RETRY_SECONDS, lambda: None)
             raise
         finally:
-            reporting.cancel()
+            heartbeat.cancel()

@@ -19,7 +19,7 @@ from pushup.net.api.authorized_polls import AuthorizedPolls
 from pushup.net.api.browser_client import Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.health import Operations
 from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.api.poll_parameters import PollReader
@@ -60,7 +60,7 @@ class Api:
         publication_limit_bytes: int,
         access: Access,
         origins: Origins,
-        refusals: Refusals,
+        error_responder: ErrorResponder,
         machine: ServerView,
         authorized_polls: AuthorizedPolls | None = None,
         streaming: Streaming | None = None,
@@ -71,13 +71,13 @@ class Api:
         self._node = node
         self._access = access
         self._origins = origins
-        self._refusals = refusals
+        self._error_responder = error_responder
         self._anyone = READS_EVERYTHING if authorized_polls is None else NOTHING
         self._body_limit_bytes = polls.body_limit_bytes
         self._admitted: _Admitted | None = None  # most requests are complete when they are admitted, and called next
         polling = Polling(node, polls, authorized_polls)
-        publishing = Publishing(node, publication_limits, refusals)
-        channels = Channels(node, machine, refusals)
+        publishing = Publishing(node, publication_limits, error_responder)
+        channels = Channels(node, machine, error_responder)
         operations = Operations(node, access, machine)
         streams: tuple[Call, ...] = ()
         if streaming is not None:
@@ -142,7 +142,7 @@ class Api:
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         """Answer with an error; `request` is None when not even its head could be read."""
         grant = self._access.grant(request) if request is not None and error.operator_detail else NOTHING
-        self._refusals.answer(error, exchange, grant)
+        self._error_responder.answer(error, exchange, grant)
 
     def abandon(self, held: Held) -> None:
         """The client of an open request has disconnected."""

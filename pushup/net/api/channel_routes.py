@@ -15,7 +15,7 @@ from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant
 from pushup.net.api.access import check_channels
 from pushup.net.api.bodies import BodyDecoder, check_name, json_response
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.api.schemas import ChannelView, CreateBody, RenewBody
 from pushup.net.api.suggestions import shown_name
@@ -35,10 +35,10 @@ _renew = BodyDecoder(RenewBody, '{"ttl": 3600}')
 class Channels:
     """Changes and shows channels."""
 
-    def __init__(self, node: Node, machine: ServerView, refusals: Refusals) -> None:
+    def __init__(self, node: Node, machine: ServerView, error_responder: ErrorResponder) -> None:
         self._node = node
         self._machine = machine
-        self._refusals = refusals
+        self._error_responder = error_responder
 
     def create(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         command = read_create(request.body)
@@ -79,7 +79,7 @@ class Channels:
         # The callback may be kept for a long time: it must not keep the request and the command alive.
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, PushUpError):
-                self._refusals.answer(outcome, exchange, grant)
+                self._error_responder.answer(outcome, exchange, grant)
             else:
                 exchange.respond(response(outcome))
 

@@ -16,8 +16,8 @@ from pushup.net.log_throttle import LogThrottle
 _log = Logger()
 
 
-class Refusals:
-    """Tells clients what went wrong, and the operator who was refused."""
+class ErrorResponder:
+    """Tells clients what went wrong, and the operator who was refused access."""
 
     def __init__(self, metrics: Metrics, seconds: Callable[[], float]) -> None:
         """`seconds` of a monotonic clock."""

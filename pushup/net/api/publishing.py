@@ -22,7 +22,7 @@ from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant
 from pushup.net.api.access import check_channels
 from pushup.net.api.bodies import BodyDecoder, check_name, write
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import Node
 from pushup.net.api.schemas import (
     MessageBody,
@@ -60,10 +60,10 @@ _publication = BodyDecoder(
 class Publishing:
     """Publishes messages, and tells publishers what became of them."""
 
-    def __init__(self, node: Node, limits: PublicationLimits, refusals: Refusals) -> None:
+    def __init__(self, node: Node, limits: PublicationLimits, error_responder: ErrorResponder) -> None:
         self._node = node
         self._limits = limits
-        self._refusals = refusals
+        self._error_responder = error_responder
 
     def publish(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         key = request.header(b"idempotency-key")
@@ -76,7 +76,7 @@ class Publishing:
         # The callback may be kept for a long time: it must not keep the request and the command alive.
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, PushUpError):
-                self._refusals.answer(outcome, exchange, grant)
+                self._error_responder.answer(outcome, exchange, grant)
                 return
             assert isinstance(outcome, Published)
             if ack == "accepted":

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from tests.broadcast.redis.lua_scripts import Refusal
+from tests.broadcast.redis.lua_scripts import ReplyError
 
 NEED_MEMORY = frozenset(b"HSET HINCRBY XADD ZADD SET SETNX".split())
 """What Redis refuses when it is full."""
@@ -32,7 +32,7 @@ class Stream:
     def add(self, id: bytes, fields: list[bytes]) -> bytes:  # noqa: A002
         number = int(id.removesuffix(b"-0"))
         if number <= self.last:
-            raise Refusal("ERR The ID specified in XADD is equal or smaller than the target stream top item")
+            raise ReplyError("ERR The ID specified in XADD is equal or smaller than the target stream top item")
         self.rows.append((number, fields))
         self.last = number
         return b"%d-0" % number
@@ -85,13 +85,13 @@ class Commands:
         raise NotImplementedError
 
     def carry_out(self, words: list[bytes]) -> Any:
-        """Raises: Refusal."""
+        """Raises: ReplyError."""
         if self._data.expires:
             self._expire_keys()
         name = words[0].upper()
         command: Callable[..., Any] | None = getattr(self, "_" + name.decode().lower(), None)
         if command is None:
-            raise Refusal(f"ERR unknown command '{name.decode()}'")
+            raise ReplyError(f"ERR unknown command '{name.decode()}'")
         return command(*words[1:])
 
     def _expire_keys(self) -> None:
@@ -108,7 +108,7 @@ class Commands:
         if value is None:
             return kind()
         if type(value) is not kind:
-            raise Refusal("WRONGTYPE Operation against a key holding the wrong kind of value")
+            raise ReplyError("WRONGTYPE Operation against a key holding the wrong kind of value")
         return value
 
     def _make(self, key: bytes, kind: type[Any]) -> Any:
@@ -148,7 +148,7 @@ class Commands:
 
     def _rename(self, key: bytes, to: bytes) -> bytes:
         if key not in self._data:
-            raise Refusal("ERR no such key")
+            raise ReplyError("ERR no such key")
         at = self._data.expires.pop(key, None)
         value = self._data.pop(key)
         self._remove(to)
@@ -192,7 +192,7 @@ class Commands:
 
     def _hset(self, key: bytes, *pairs: bytes) -> int:
         if not pairs or len(pairs) % 2:
-            raise Refusal("ERR wrong number of arguments for 'hset' command")
+            raise ReplyError("ERR wrong number of arguments for 'hset' command")
         value = self._make(key, dict)
         before = len(value)
         value.update(zip(pairs[::2], pairs[1::2], strict=True))
@@ -203,7 +203,7 @@ class Commands:
         try:
             number = int(value.get(name, b"0")) + int(by)
         except ValueError:
-            raise Refusal("ERR hash value is not an integer") from None
+            raise ReplyError("ERR hash value is not an integer") from None
         self._make(key, dict)[name] = b"%d" % number
         return number
 
@@ -234,7 +234,7 @@ class Commands:
         try:
             scores = [*map(float, pairs[::2])]
         except ValueError:
-            raise Refusal("ERR value is not a valid float") from None
+            raise ReplyError("ERR value is not a valid float") from None
         value = self._make(key, SortedSet)
         before = len(value)
         value.update(zip(pairs[1::2], scores, strict=True))
@@ -266,7 +266,7 @@ class Commands:
 
     def _xadd(self, key: bytes, place: bytes, *fields: bytes) -> bytes:
         if place == b"0-0":
-            raise Refusal("ERR The ID specified in XADD must be greater than 0-0")
+            raise ReplyError("ERR The ID specified in XADD must be greater than 0-0")
         stream = self._find(key, Stream)
         added: bytes = stream.add(b"%d" % (self.now() * 1000) if place == b"*" else place, [*fields])
         if key not in self._data:
@@ -322,4 +322,4 @@ def _bound(text: bytes) -> tuple[float, bool]:
     try:
         return float(text.removeprefix(b"(")), text.startswith(b"(")
     except ValueError:
-        raise Refusal("ERR min or max is not a float") from None
+        raise ReplyError("ERR min or max is not a float") from None

@@ -23,9 +23,9 @@ from twisted.python.failure import Failure
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect
 from tests.broadcast.redis.commands import CHANGE_IF_ANY, NEED_MEMORY, WRITES, Commands, Data, Stream
-from tests.broadcast.redis.lua_scripts import Refusal, Scripts
+from tests.broadcast.redis.lua_scripts import ReplyError, Scripts
 
-__all__ = ["TIMEOUT", "FakeRedis", "Link", "Refusal", "Stream", "encode_reply"]
+__all__ = ["TIMEOUT", "FakeRedis", "Link", "ReplyError", "Stream", "encode_reply"]
 
 TIMEOUT = 5.0
 ENOUGH = 20_000
@@ -135,7 +135,7 @@ class FakeRedis(Commands):
         self._has_written = False
         try:
             return self._perform(words, by_script=False)
-        except Refusal as error:
+        except ReplyError as error:
             return error
 
     def run_script(self, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Any:
@@ -146,13 +146,13 @@ class FakeRedis(Commands):
         )
 
     def _perform(self, words: list[bytes], *, by_script: bool) -> Any:
-        """Raises: Refusal."""
+        """Raises: ReplyError."""
         name = words[0].upper()
         if name not in WRITES:
             return self.carry_out(words)
         is_full = self.denies.startswith("OOM")
         if self.denies and (not is_full or (name in NEED_MEMORY and not (by_script and self._has_written))):
-            raise Refusal(self.denies)
+            raise ReplyError(self.denies)
         self._has_written = True
         reply = self.carry_out(words)
         if reply or name not in CHANGE_IF_ANY:
@@ -178,7 +178,7 @@ class FakeRedis(Commands):
     def _config(self, *words: bytes) -> list[bytes]:
         assert words == (b"GET", b"appendfsync")
         if self.appendfsync is None:
-            raise Refusal("NOPERM this user has no permissions to run the 'config|get' command")
+            raise ReplyError("NOPERM this user has no permissions to run the 'config|get' command")
         return [b"appendfsync", self.appendfsync]
 
     def _script(self, verb: bytes, text: bytes) -> bytes:
@@ -189,7 +189,7 @@ class FakeRedis(Commands):
 
     def _evalsha(self, sha: bytes, keys: bytes, *rest: bytes) -> Any:
         if sha not in self.scripts:
-            raise Refusal("NOSCRIPT No matching script. Please use EVAL.")
+            raise ReplyError("NOSCRIPT No matching script. Please use EVAL.")
         return self.scripts[sha](rest[: int(keys)], rest[int(keys) :])
 
     def _eval(self, text: bytes, keys: bytes, *rest: bytes) -> Any:

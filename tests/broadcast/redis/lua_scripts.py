@@ -41,7 +41,7 @@ Call = Callable[[list[bytes]], Any]
 """Carries out a command for a script."""
 
 
-class Refusal(Exception):
+class ReplyError(Exception):
     """An error reply."""
 
 
@@ -62,13 +62,13 @@ class Scripts:
         return sha
 
     def run(self, sha: bytes, keys: Sequence[bytes], arguments: Sequence[bytes], call: Call) -> Any:
-        """The reply of a script. Raises: Refusal."""
+        """The reply of a script. Raises: ReplyError."""
         self._call = call
         table = self._lua.table_from
         try:
             return self._reply(self._run(self._compiled[sha], table(keys), table(arguments)))
         except LuaError as error:
-            raise Refusal(f"ERR {str(error).splitlines()[0]} script: {sha.decode()}") from None
+            raise ReplyError(f"ERR {str(error).splitlines()[0]} script: {sha.decode()}") from None
         finally:
             self._call = None
 
@@ -77,7 +77,7 @@ class Scripts:
         assert self._call is not None
         try:
             return self._value(self._call([_word(word) for word in words]))
-        except Refusal as error:
+        except ReplyError as error:
             if raises:
                 raise
             return self._lua.table_from({b"err": str(error).encode()})
@@ -99,7 +99,7 @@ class Scripts:
         for name in (b"err", b"ok"):
             if (text := value[name]) is not None:
                 if name == b"err":
-                    raise Refusal(text.decode())
+                    raise ReplyError(text.decode())
                 return text
         replies: list[Any] = []
         while (each := value[len(replies) + 1]) is not None:
@@ -112,5 +112,5 @@ def _word(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Refusal("ERR Lua redis lib command arguments must be strings or integers")
+        raise ReplyError("ERR Lua redis lib command arguments must be strings or integers")
     return b"%.17g" % value

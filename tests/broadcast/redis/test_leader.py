@@ -44,7 +44,7 @@ class Situation:
         node = NodeReport("a", "", (), "e1-5", 0, "0.2", latest_version=2, limits=Raw(encode(OWN)))
         self.nodes = [node, replace(node, id="b")]
         anything = cast("Any", self)
-        self._first = FirstNode(node_id="a", replica=anything, saving=anything, clock=self.clock)
+        self._first = FirstNode(node_id="a", replica=anything, saver=anything, clock=self.clock)
 
     def is_due(self, saved: int) -> bool:
         assert saved == self.report.saved

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from pushup.broadcast.admission import WaitingLimits, size_of
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS, EpochStarter
 from pushup.broadcast.redis.heartbeat import REPORT_SECONDS
-from pushup.broadcast.redis.leader import SAVE_CHANGES, Saving
+from pushup.broadcast.redis.leader import SAVE_CHANGES, CheckpointSaver
 from pushup.broadcast.redis.lease import MARGIN_SECONDS
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.broadcast.redis.records import Tail
@@ -29,7 +29,7 @@ from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
 from pushup.core.cursor import order_of
 from pushup.core.errors import ChannelExists, Overloaded, Unavailable
 from pushup.core.limits import Limits
-from tests.broadcast.redis.fake_redis import FakeRedis, Link, Refusal
+from tests.broadcast.redis.fake_redis import FakeRedis, Link, ReplyError
 from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode, NodeConnector
 from tests.core.builders import batch, draft, gaps, ids, poll, publish
 from tests.net.observed_log import logged_at
@@ -506,7 +506,7 @@ def test_a_failed_attempt_leaves_no_connection(log: list[str], which: str) -> No
 
         def _info(self, section: bytes = b"") -> bytes:
             if which == "what it is like":
-                raise Refusal("NOPERM this user has no permissions to run the 'info' command")
+                raise ReplyError("NOPERM this user has no permissions to run the 'info' command")
             return super()._info(section)
 
     cluster = Cluster()
@@ -973,8 +973,8 @@ def test_a_checkpoint_that_is_up_to_date_is_not_saved(cluster: Cluster) -> None:
     cluster.advance(2.0)
     replica = Replica(node.node, lambda tag, outcome: None)
     epochs = EpochStarter(node_id="n", replica=replica, mark=None, wall=lambda: 1e9, random=lambda: 0.5)
-    saving = Saving(replica=replica, epochs=epochs, clock=cluster.clock)
-    assert [saving.is_due(saved) for saved in (0, 1, 2, 3)] == [True, True, False, False]
+    saver = CheckpointSaver(replica=replica, epochs=epochs, clock=cluster.clock)
+    assert [saver.is_due(saved) for saved in (0, 1, 2, 3)] == [True, True, False, False]
 
 
 def test_a_large_checkpoint_is_announced(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.api.access import Access
 from pushup.net.api.cors import Origins
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.request_log import RequestLog
 from pushup.net.application_interface import Client
 from pushup.net.http_errors import MisdirectedRequest, SpokeTls
@@ -209,7 +209,7 @@ def test_what_an_authorizer_makes_of_a_refusal_counts(log_lines: list[str]) -> N
         pass
 
     metrics = Metrics()
-    Refusals(metrics, lambda: 0.0).note(Banned("for a week"), Client("192.0.2.7:1"))
+    ErrorResponder(metrics, lambda: 0.0).note(Banned("for a week"), Client("192.0.2.7:1"))
     assert counted(metrics) == {"forbidden": 1}
     assert len(log_lines) == 1
 

@@ -12,7 +12,7 @@ from pushup.core.errors import Forbidden, PushUpError, Unauthorized, UnknownChan
 from pushup.core.grant import EVERYTHING, Grant, Scope
 from pushup.net.api.access import Access, check_channels
 from pushup.net.api.channel_routes import Channels
-from pushup.net.api.error_responses import Refusals
+from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.schemas import PollLimits, PublicationLimits
@@ -210,9 +210,9 @@ SCOPED = Grant({"publish": Scope(frozenset(["a"]), ("team:",))})
 def test_a_grant_for_some_channels(names: tuple[str, ...], error: type[PushUpError] | None) -> None:
     """It allows publishing to them, and changing them, and no other; nothing changes if one of several is another."""
     node = InMemoryNode()
-    refusals = Refusals(node.metrics, node.clock.seconds)
-    publishing = Publishing(node.node, PublicationLimits(), refusals)
-    channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), refusals)
+    error_responder = ErrorResponder(node.metrics, node.clock.seconds)
+    publishing = Publishing(node.node, PublicationLimits(), error_responder)
+    channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), error_responder)
     drafts = [{"channels": ["a"], "data": 1}, {"channels": names, "data": 2}]
     calls: list[tuple[Callable[..., object], Any, Any]] = [
         (publishing.publish, {"channels": names, "data": 1}, b""),
