@@ -302,6 +302,29 @@ def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "variables",
+    [
+        {"PUSHUP_CONFIG": "/etc/pushup.toml", "PUSHUP_URL": "http://x", "PUSHUP_KEY": "k", "PUSHUP_KEY_FILE": "/k"},
+        {"PUSHUP_COMPILE": "1", "PUSHUP_COMMIT": "0123abc"},
+        {"PUSHUP_SERVICE_HOST": "10.0.0.1", "PUSHUP_SERVICE_PORT": "80", "PUSHUP_SERVICE_PORT_HTTP": "80"},
+        {"PUSHUP_PORT": "tcp://10.0.0.1:80", "PUSHUP_PORT_80_TCP": "tcp://10.0.0.1:80"},
+        {"PUSHUP_REDIS_SERVICE_HOST": "10.0.0.2", "PUSHUP_REDIS_PORT": "tcp://10.0.0.2:6379"},
+        {"PUSHUP_REDIS_PORT_6379_TCP_ADDR": "10.0.0.2", "PUSHUP_REDIS_SERVICE_PORT_REDIS": "6379"},
+    ],
+)
+def test_variables_that_are_no_settings(variables: dict[str, str]) -> None:
+    """What the commands read themselves, what a build reads, and what Kubernetes sets for services of such a name."""
+    assert read_settings(environment=variables) == Settings()
+
+
+@pytest.mark.parametrize("name", ["PORT", "LISTEN_PORT", "PORT_NUMBER", "SERVICE_NAME", "URLS", "COMPILED", ""])
+def test_variables_that_look_like_them(name: str) -> None:
+    """Whoever sets these expects an effect, so they are errors, as other unknown settings are."""
+    with pytest.raises(SettingsError, match=f"environment: unknown setting '{name.lower()}'"):
+        read_settings(environment={f"PUSHUP_{name}": "9000"})
+
+
+@pytest.mark.parametrize(
     ("name", "suggested"),
     [
         ("retention", ["retention_seconds", "retention_messages", "retention_bytes"]),

@@ -35,7 +35,9 @@ def test_nothing_is_published_before_everything_is_tested_and_built() -> None:
     jobs: dict[str, Any] = _jobs("release.yml")
     builds = {name for name, job in jobs.items() if not job.get("environment")} - {"attest", "image", "site"}
     assert set(jobs["attest"]["needs"]) == builds
-    assert "tests" in jobs["image"]["needs"]
+    called = {name: Path(job["uses"]).name for name, job in jobs.items() if "uses" in job and name != "site"}
+    assert called == {"tests": "ci.yml", "kind": "chart.yml"}
+    assert called.keys() <= set(jobs["image"]["needs"])
     publish = {name for name, job in jobs.items() if job.get("environment")}
     assert {"pypi", "publish-npm", "publish-image", "publish-chart", "github"} == publish
     for name in publish - {"github"}:

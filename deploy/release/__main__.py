@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from datetime import UTC, datetime
 
 from deploy.release.checks import CHECKS, NotReady, Release
 
@@ -21,6 +23,9 @@ def main() -> int:
             failed += 1
             found = f"NOT READY: {problem}"
         print(f"{name:10} {found}", flush=True)
+    if release.figures:
+        print(f"\n| measured on {datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores | |\n|---|---:|")
+        print(*(f"| {what} | {figure} |" for what, figure in release.figures.items()), sep="\n")
     if failed:
         print(f"\n{failed} of {len(options.only)} checks failed. Mend these, and run this command again.")
         return 1

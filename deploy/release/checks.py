@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,10 +20,28 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 1800
 """No command takes longer: images and wheels are compiled."""
 
+START_SECONDS = 60
+"""A server has answered by then."""
+
 _VERSION = re.compile(r'^__version__ = "(.*)"$', re.MULTILINE)
 _FINAL = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 README_TESTS = ("tests/server/test_samples.py", "tests/server/test_tutorial.py")
+
+ADDED_BYTES = """
+import gzip, tarfile
+class Counter:
+    count = 0
+    def write(self, data):
+        self.count += len(data)
+        return len(data)
+counter = Counter()
+with gzip.GzipFile(fileobj=counter, mode="wb", compresslevel=6) as packed:
+    with tarfile.open(fileobj=packed, mode="w|") as tar:
+        tar.add("/opt/pushup")
+print(counter.count)
+"""
+"""In the image, it prints the size of what the image adds to its base, compressed as a registry has it."""
 
 
 class NotReady(Exception):
@@ -37,16 +57,27 @@ class Release:
         source = (root / "pushup" / "__init__.py").read_text()
         (self.version,) = _VERSION.findall(source)
         self.tag = f"v{self.version}"
+        self.figures: dict[str, str] = {}
+        """What the checks have measured: sizes and seconds."""
 
     def run(self, *command: str) -> str:
-        """What the command prints. Raises: NotReady with the end of what it printed, if it fails."""
-        done = subprocess.run(
-            command, cwd=self.root, timeout=SECONDS,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        )  # fmt: skip
+        """What the command prints to standard output. Raises: NotReady with the end of all it printed, if it fails."""
+        try:
+            done = subprocess.run(command, cwd=self.root, timeout=SECONDS, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise NotReady(f"this machine has no {command[0]}; install it") from None
         if done.returncode:
-            raise NotReady(f"`{' '.join(command)}` failed with {done.returncode}:\n{done.stdout[-4000:]}")
+            said = (done.stdout + done.stderr)[-4000:]
+            raise NotReady(f"`{' '.join(command)}` failed with {done.returncode}:\n{said}")
         return done.stdout.strip()
+
+    def measure(self, what: str, files: Iterable[Path]) -> None:
+        """Note the size of these files."""
+        self.figures[what] = _size(sum(file.stat().st_size for file in files))
+
+    def measure_built(self, what: str, pattern: str) -> None:
+        """Note the size of what a check has built below build/, of this version."""
+        self.measure(what, (self.root / "build").glob(pattern.format(self.version)))
 
 
 def tree(release: Release) -> str:
@@ -90,16 +121,29 @@ def changelog(release: Release) -> str:
 
 
 def artifacts(release: Release) -> str:
-    """The sdist and the wheels can be built; a new environment with the wheel of this machine runs this commit."""
+    """The sdist and the wheels can be built; a new environment with the wheel of this machine serves this commit."""
     release.run("make", "wheels")
+    release.measure_built("compiled wheel", "dist/pushup-{}-*manylinux*.whl")
+    release.measure_built("pure wheel", "dist/pushup-{}-*-none-any.whl")
+    release.measure_built("sdist", "dist/pushup-{}.tar.gz")
     commit = release.run("git", "rev-parse", "--short=12", "HEAD")
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         found = ("--find-links", str(release.root / "build" / "dist"), f"pushup=={release.version}")
-        release.run(f"{folder}/bin/pip", "install", "--quiet", "--only-binary", "pushup", *found)
+        begun = time.monotonic()
+        release.run(f"{folder}/bin/pip", "install", "--quiet", "--no-cache-dir", "--only-binary", "pushup", *found)
+        release.figures["`pip install` of the compiled wheel"] = f"{time.monotonic() - begun:.1f} s"
         says = release.run(f"{folder}/bin/pushup", "--version")
-    if release.version not in says or commit not in says or "dirty" in says:
-        raise NotReady(f"the installed wheel says {says!r}, not version {release.version} and commit {commit}")
+        if release.version not in says or commit not in says or "dirty" in says:
+            raise NotReady(f"the installed wheel says {says!r}, not version {release.version} and commit {commit}")
+        (port,) = free_ports(1)
+        begun = time.monotonic()
+        serve = (f"{folder}/bin/pushup", "serve", "--listen", f"127.0.0.1:{port}", "--log-level", "warn")
+        with subprocess.Popen(serve, cwd=folder, stdout=subprocess.DEVNULL) as server:
+            try:
+                release.figures["from `pushup serve` to the first answer"] = _first_answer(port, begun)
+            finally:
+                server.terminate()
     return f"{len(list((release.root / 'build' / 'dist').glob('*')))} in build/dist; {says}"
 
 
@@ -114,24 +158,50 @@ def image(release: Release) -> str:
     commit = release.run("git", "rev-parse", "--short=12", "HEAD")
     docker = ("docker", "build", "--quiet", "--file", "deploy/Dockerfile", "--target", "node")
     release.run(*docker, "--build-arg", f"COMMIT={commit}", "--tag", name, ".")
+    added = release.run("docker", "run", "--rm", "--entrypoint", "python", name, "-c", ADDED_BYTES)
+    release.figures["image, compressed, without its base"] = _size(int(added))
+    release.measure("what its build is sent", _context(release))
     (port,) = free_ports(1)
+    begun = time.monotonic()
     container = release.run("docker", "run", "--detach", "--rm", "--publish", f"127.0.0.1:{port}:8080", name)
     try:
-        url = f"http://127.0.0.1:{port}/healthz"
-        release.run("curl", "--silent", "--show-error", "--fail", "--retry", "30", "--retry-all-errors", url)
+        release.figures["from `docker run` to the first answer"] = _first_answer(port, begun)
         return f"{name} answers at /healthz"
     finally:
         release.run("docker", "stop", container)
 
 
-def _made(target: str) -> Callable[[Release], str]:
-    """`make TARGET` succeeds."""
+def _context(release: Release) -> list[Path]:
+    """The files that BuildKit sends to the build of the server's image: it leaves out those of the example's."""
+    lines = (release.root / ".dockerignore").read_text().splitlines()
+    sources = [line[1:] for line in lines if line.startswith("!") and "example" not in line]
+    return [release.root / name for name in release.run("git", "ls-files", *sources).splitlines()]
+
+
+def _first_answer(port: int, begun: float) -> str:
+    """Wait for a server on this port of loopback; returns how long after `begun` it answered. Raises: NotReady."""
+    while time.monotonic() < begun + START_SECONDS:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=1):
+                return f"{time.monotonic() - begun:.1f} s"
+        except OSError:
+            time.sleep(0.02)
+    raise NotReady(f"no answer at /healthz within {START_SECONDS} s")
+
+
+def _made(target: str, what: str, pattern: str) -> Callable[[Release], str]:
+    """`make TARGET` succeeds, and makes files of this pattern below build/."""
 
     def check(release: Release) -> str:
         release.run("make", target)
+        release.measure_built(what, pattern)
         return f"make {target}"
 
     return check
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.2f} MB" if count >= 1e5 else f"{count / 1e3:.1f} kB"
 
 
 def _number(version: str) -> tuple[int, ...] | None:
@@ -146,8 +216,9 @@ CHECKS: dict[str, Callable[[Release], str]] = {
     "artifacts": artifacts,
     "readme": readme,
     "image": image,
-    "chart": _made("chart"),
-    "deb": _made("deb"),
-    "site": _made("site"),
+    "npm": _made("npm", "npm package", "npm/*-{}.tgz"),
+    "chart": _made("chart", "Helm chart", "chart/pushup-{}.tgz"),
+    "deb": _made("deb", "Debian package", "deb/pushup_{}_*.deb"),
+    "site": _made("site", "site, all files", "site/**/*.*"),
 }
 """By name, in their order: the quick ones first."""

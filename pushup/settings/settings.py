@@ -56,8 +56,14 @@ RELOADABLE = (
 )  # fmt: skip
 """Settings that can change while a server runs."""
 
-NOT_SETTINGS = re.compile(r"PUSHUP_(CONFIG|URL|KEY|KEY_FILE|SERVICE_.*|PORT|PORT_.*)").fullmatch
-"""Variables of the client commands, and those that Kubernetes sets for a service called `pushup`."""
+NOT_SETTINGS = re.compile(
+    r"PUSHUP_(CONFIG|URL|KEY|KEY_FILE)=.*"
+    r"|PUSHUP_(COMPILE|COMMIT)=.*"
+    r"|PUSHUP_(\w+_)?(SERVICE_HOST|SERVICE_PORT|SERVICE_PORT_\w+|PORT_\d+_\w+)=.*"
+    r"|PUSHUP_(\w+_)?PORT=\w+://.*",
+    re.DOTALL,
+).fullmatch
+"""`NAME=VALUE` of the commands, of a build (setup.py), and of Kubernetes for the services `pushup` and `pushup-...`."""
 
 MINIMUMS = (
     ("output_limit_bytes", ("answer_limit_bytes", "message_limit_bytes"), "a whole answer"),
@@ -230,8 +236,8 @@ def _read_secret_files(given: dict[str, dict[str, object]], origins: dict[str, s
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    names = (name for name in environment if name.startswith(PREFIX) and not NOT_SETTINGS(name))
-    return {name.removeprefix(PREFIX).lower(): environment[name] for name in names}
+    given = ((name, value) for name, value in environment.items() if name.startswith(PREFIX))
+    return {name.removeprefix(PREFIX).lower(): value for name, value in given if not NOT_SETTINGS(f"{name}={value}")}
 
 
 def _setting(name: str, value: object, where: str) -> tuple[str, object]:

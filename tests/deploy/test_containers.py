@@ -22,6 +22,7 @@ import yaml
 from packaging.utils import canonicalize_name
 
 from deploy.front import HERE
+from deploy.release.checks import ADDED_BYTES
 from pushup import __version__
 from pushup.host.process_limits import usable_cores
 from tests.deploy.containers.cluster import (
@@ -53,28 +54,14 @@ BASE_BYTES = 47_790_358
 
 FIRST_LINE = sample("README.md", "docker run")
 
-COMPRESSED = """
-import gzip, tarfile
-class Counter:
-    count = 0
-    def write(self, data):
-        self.count += len(data)
-        return len(data)
-counter = Counter()
-with gzip.GzipFile(fileobj=counter, mode="wb", compresslevel=6) as packed:
-    with tarfile.open(fileobj=packed, mode="w|") as tar:
-        tar.add("/opt/pushup")
-print(counter.count)
-"""
-"""Prints the size of what the image adds to its base, compressed as a registry has it."""
-
 
 class Built(NamedTuple):
-    """A Docker daemon with all images, and the builders' output."""
+    """A Docker daemon with all images, and the builders' output; that of BuildKit, for a node's image."""
 
     docker: Docker
     source: Path
     classic: str
+    buildkit: str
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +85,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
         build = {"network": "host", "args": {"VERSION": __version__, "COMMIT": COMMIT, **proxies()}}
         override = {"services": {name: {"build": build} for name, service in services.items() if "build" in service}}
         (source / "network.yaml").write_text(yaml.safe_dump(override))
-        docker.compose([file, source / "network.yaml"], "build", environment={"DOCKER_BUILDKIT": "1"})
+        builds = [
+            docker.compose([file, source / "network.yaml"], "build", *names, environment={"DOCKER_BUILDKIT": "1"})
+            for names in (["node1"], [])  # the second is sent only what the first has not been sent
+        ]
         docker.stop()
         docker.start("own")
-        yield Built(docker, source, classic)
+        yield Built(docker, source, classic, builds[0])
 
 
 @pytest.fixture(scope="module")
@@ -127,10 +117,10 @@ def cluster(_cluster: ComposeCluster) -> ComposeCluster:
 
 
 def test_the_build_context_is_small(built: Built) -> None:
-    """Even without BuildKit, neither the repository's history nor its large virtual environment is sent."""
-    sent = re.search(r"Sending build context to Docker daemon +([\d.]+)(\w+)", built.classic)
-    assert sent is not None
-    assert float(sent[1]) * {"kB": 1e3, "MB": 1e6}[sent[2]] < 1.5e6
+    """A MiB; without BuildKit also the example, and each file in blocks of a tar file."""
+    [classic] = _sent(r"Sending build context to Docker daemon +", built.classic)
+    assert classic < 1.5e6
+    assert 0.8e6 < max(_sent("transferring context: ", built.buildkit)) < 2**20
 
 
 @pytest.mark.parametrize("image", ["pushup", "pushup-example", "built-by-the-classic-builder"])
@@ -146,7 +136,7 @@ def test_an_image_has_the_pinned_packages(built: Built, image: str) -> None:
 
 def test_an_image_is_small(built: Built) -> None:
     """Less than 80 MB are downloaded: the official base image, which the stand-in is not, and PushUp."""
-    added = int(_run_image(built.docker, "pushup", "-c", COMPRESSED, entry="python"))
+    added = int(_run_image(built.docker, "pushup", "-c", ADDED_BYTES, entry="python"))
     assert BASE_BYTES + added < 80e6
 
 
@@ -355,6 +345,12 @@ def test_it_stops_in_time_and_leaves_nothing(cluster: ComposeCluster, built: Bui
     assert built.docker.run("ps", "--all", "--quiet").split() == []
     assert built.docker.run("volume", "ls", "--quiet").split() == []
     assert "pushup" not in built.docker.run("network", "ls")
+
+
+def _sent(begin: str, output: str) -> list[float]:
+    """The bytes after each of these words in the output of a builder."""
+    sizes = re.findall(rf"{begin}([\d.]+)(B|kB|MB)\b", output)
+    return [float(number) * {"B": 1, "kB": 1e3, "MB": 1e6}[unit] for number, unit in sizes]
 
 
 def _run_image(docker: Docker, image: str, *command: str, entry: str = "pushup") -> str:

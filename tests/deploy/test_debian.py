@@ -151,7 +151,9 @@ def test_the_installed_server_serves(machine: Machine) -> None:
     assert machine.run("stat", "--format", "%U %G", f"/proc/{process}").strip() == "pushup pushup"
     assert machine.run("stat", "--format", "%U %G %a", "/etc/pushup/keys").strip() == "root pushup 640"
     assert machine.run("stat", "--format", "%U", "/var/lib/pushup/journal.db").strip() == "pushup"
-    assert "PushUp listens on http://127.0.0.1:8080" in machine.run("journalctl", "--unit", "pushup")
+    log = machine.run("journalctl", "--unit", "pushup")
+    assert "PushUp listens on http://127.0.0.1:8080" in log
+    assert "connections_limit = " not in log
     assert re.search(rf"version {re.escape(__version__)}, commit \w+, compiled", machine.run("pushup", "--version"))
 
 

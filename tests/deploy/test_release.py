@@ -1,6 +1,6 @@
 """The release command, in a clone of this repository: what it finds, and what it says of each thing that is missing.
 
-Its longer checks (artifacts, image, chart) are commands that have tests of their own.
+Its longer checks (artifacts, image, chart ...) are commands that have tests of their own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from deploy.release.checks import CHECKS, NotReady, Release, changelog, tree, version
+from deploy.release.constraints import requirements
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +115,55 @@ def test_a_command_that_fails(tmp_path: Path, git: Callable[..., str]) -> None:
     (tmp_path / "Makefile").write_text("chart:\n\t@echo values.yaml has no image; exit 3\n")
     with pytest.raises(NotReady, match=r"(?s)`make chart` failed with 2:\n.*values\.yaml has no image"):
         CHECKS["chart"](Release(tmp_path))
+
+
+def test_a_command_that_this_machine_does_not_have(
+    tmp_path: Path, git: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one of the things to mend, as any other."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotReady, match="this machine has no make; install it"):
+        CHECKS["chart"](Release(tmp_path))
+
+
+def test_warnings_are_not_part_of_what_a_command_prints(tmp_path: Path, git: Callable[..., str]) -> None:
+    """Docker warns of the machine before it says the name of a container."""
+    assert Release(tmp_path).run("sh", "-c", "echo careful >&2; echo 0123abc") == "0123abc"
+    with pytest.raises(NotReady, match=r"failed with 1:\nfirst\ncareful\n$"):
+        Release(tmp_path).run("sh", "-c", "echo first; echo careful >&2; exit 1")
+
+
+def test_what_is_built_is_measured(tmp_path: Path, git: Callable[..., str]) -> None:
+    """Only what has this version."""
+    (tmp_path / "Makefile").write_text("chart:\n\thead -c 30000 /dev/zero > build/chart/pushup-0.2.0.tgz\n")
+    (tmp_path / "build/chart").mkdir(parents=True)
+    (tmp_path / "build/chart/pushup-0.1.0.tgz").write_bytes(bytes(50_000))
+    release = Release(tmp_path)
+    CHECKS["chart"](release)
+    assert release.figures == {"Helm chart": "30.0 kB"}
+
+
+def test_the_hashes_are_those_of_wheels_that_builds_use() -> None:
+    """CPython 3.11 and later on Linux with glibc, on two machines; no sdist."""
+    taken = [
+        "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64", "cp315-cp315-manylinux_2_28_aarch64",
+        "cp39-abi3-manylinux_2_28_x86_64", "cp315-abi3.abi3t-manylinux_2_17_aarch64", "py3-none-any",
+        "py2.py3-none-any", "py3-none-manylinux_2_28_x86_64",
+    ]  # fmt: skip
+    left = [
+        "cp310-cp310-manylinux_2_28_x86_64", "cp314-cp314t-manylinux_2_28_x86_64", "cp312-cp312-musllinux_1_2_x86_64",
+        "cp312-cp312-macosx_11_0_arm64", "cp312-cp312-win_amd64", "cp312-cp312-manylinux_2_28_i686",
+        "cp312-cp312-manylinux_2_31_riscv64", "pp311-pypy311_pp73-manylinux_2_28_x86_64", "py2-none-any",
+    ]  # fmt: skip
+    wheels = [
+        {"url": f"https://index.example/a/some_package-1.0-{tags}.whl", "hashes": {"sha256": f"{number:02}"}}
+        for number, tags in enumerate(taken + left)
+    ]
+    marker = {"marker": "sys_platform == 'linux'"}
+    package = {"name": "some-package", "version": "1.0", "sdist": {"hashes": {"sha256": "99"}}, "wheels": wheels}
+    [first, *hashes] = "\n".join(requirements({"packages": [package | marker]})).split(" \\\n    ")
+    assert first == "some-package==1.0 ; sys_platform == 'linux'"
+    assert hashes == [f"--hash=sha256:{number:02}" for number in range(len(taken))]
 
 
 def test_the_command_on_this_checkout() -> None:

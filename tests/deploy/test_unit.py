@@ -18,6 +18,12 @@ def test_no_key_leaves_its_file() -> None:
     ]
 
 
+def test_a_start_logs_no_settings() -> None:
+    """The server checks them itself; `check-config` before it would print them all into the journal."""
+    commands = re.findall(r"(?m)^ExecStart.*$", (HERE / "pushup.service").read_text())
+    assert commands == ["ExecStart=/opt/pushup/bin/pushup serve --config /etc/pushup.toml"]
+
+
 def test_the_unit_watches_the_server() -> None:
     """systemd waits until the server is ready, and restarts one that gives no sign of life."""
     unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (HERE / "pushup.service").read_text()))

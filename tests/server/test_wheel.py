@@ -17,7 +17,7 @@ import tempfile
 import tomllib
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,12 +25,16 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pushup import __version__
+from tests.deploy.containers.cluster import Connection, wait_until
 from tests.deploy.containers.docker import Docker, install
+from tests.server.caller import Caller, data_of
 from tests.server.server_process import clean_environment, running
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 COMPILED: list[str] = PROJECT["tool"]["pushup"]["compiled"]
+
+RUNNING = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 SECONDS = 500.0
 """Limit for a hung build or installation; both download packages."""
@@ -85,23 +89,13 @@ def wheel(form: str, builds: list[Path]) -> Path:
 
 @pytest.fixture(scope="module")
 def index(builds: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what was built and the wheels of all packages, for the Python of the containers, too."""
+    """A folder with what was built and the wheels of all packages, for the Pythons of the containers, too."""
     folder = tmp_path_factory.mktemp("index")
     for file in builds[0].iterdir():
         shutil.copy(file, folder)
-    download = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "--require-hashes",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-    ]
-    for version in sorted({f"{sys.version_info[0]}.{sys.version_info[1]}", IN_CONTAINERS}):
-        _run(*download, "--python-version", version, "-r", ROOT / "deploy/constraints.txt", "-d", folder)
+    flags = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", ROOT / "deploy/constraints.txt")
+    for version in sorted({RUNNING, *PYTHONS}):
+        _run(sys.executable, "-m", "pip", "download", "-q", *flags, "--python-version", version, "-d", folder)
     return folder
 
 
@@ -120,7 +114,7 @@ def test_the_wheel_contains_every_file_of_the_package(form: str, wheel: Path) ->
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name and not name.endswith("/")}
     if form == "compiled":
-        version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+        version = f"cp{RUNNING.replace('.', '')}"
         assert wheel.name.startswith(f"pushup-{__version__}-{version}-{version}-manylinux")
         extensions = {name for name in names if name.endswith(".so")}
         assert {name.partition(".")[0].replace("/", ".") for name in extensions} >= set(COMPILED)
@@ -215,27 +209,83 @@ def test_the_installed_wheel_serves(form: str, wheel: Path, index: Path, tmp_pat
         assert server.trouble() == []
 
 
-IN_CONTAINERS = "3.11"
-"""The Python of the containers' Debian."""
+INSTALL = "pip install pushup"
+SERVE = "pushup serve"
+"""The lines that install and run it, as README.md and docs/operate/run.md have them."""
+
+IN_DEBIAN = "3.11"
+"""The Python that the containers' Debian has."""
+
+PYTHONS = (IN_DEBIAN, "3.12", "3.13")
 
 IN_A_CONTAINER = """
 rm -f /usr/bin/*gcc* /usr/bin/cc /usr/bin/c99 /usr/bin/*-ld /usr/bin/ld
-python3 -m venv /venv
-time /venv/bin/pip install --quiet --no-index --find-links /index 'pushup[tls]'
-PATH=/venv/bin:$PATH sh /release/serves.sh {form}
+[ {python} = /usr/bin/python3 ] || rm /usr/bin/python3*
+{python} -m venv /venv
+. /venv/bin/activate
+{install}
+PUSHUP_COMPILE=1 PUSHUP_COMMIT=none sh /release/serves.sh {form} # as cibuildwheel runs it
+exec {serve}
 """
 
 
-@built
-def test_one_line_installs_in_an_empty_container(index: Path) -> None:
-    """Debian with Python and nothing else; no compiler and no network."""
-    script = IN_A_CONTAINER.format(form="compiled" if sys.version_info[:2] == (3, 11) else "interpreted")
+def test_the_documents_have_these_lines() -> None:
+    texts = [(ROOT / name).read_text() for name in ("README.md", "docs/operate/run.md")]
+    assert f"`{INSTALL}`" in texts[1]
+    assert all(SERVE in text for text in texts)
+
+
+@pytest.fixture(scope="module")
+def docker() -> Iterator[Docker]:
+    """A daemon without a network, and the image `base`: Debian with Python and a compiler."""
     tools = install()
     with Docker(Path(tempfile.mkdtemp(prefix="pushup-docker-")), compose=tools / "docker-compose") as docker:
         docker.start("own")
         docker.run("import", tools / "base.tar", "base")
-        mounts = ["--volume", f"{index}:/index:ro", "--volume", f"{ROOT / 'deploy/release'}:/release:ro"]
-        assert '"hello"' in docker.run("run", "--rm", "--network", "none", *mounts, "base", "bash", "-ec", script)
+        yield docker
+
+
+@built
+@pytest.mark.parametrize("version", PYTHONS)
+def test_one_line_installs_and_one_line_serves(version: str, index: Path, docker: Docker) -> None:
+    """In a container with Python and pip, no compiler and no network: compiled, if there is a wheel for this Python."""
+    folder = _folder_of(version)
+    if folder is None:
+        pytest.skip(f"this machine has no Python {version}")
+    form = "compiled" if version == RUNNING else "interpreted"
+    script = IN_A_CONTAINER.format(python=folder / "bin/python3", install=INSTALL, serve=SERVE, form=form)
+    mounts = {"/index": index, "/release": ROOT / "deploy/release"}
+    if version != IN_DEBIAN:
+        mounts[str(folder)] = folder
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/index", "LD_LIBRARY_PATH": f"{folder}/lib"}
+    flags = [part for place, mount in mounts.items() for part in ("--volume", f"{mount}:{place}:ro")]
+    flags += [part for name, value in settings.items() for part in ("--env", f"{name}={value}")]
+    container = docker.run("run", "--detach", "--network", "host", *flags, "base", "sh", "-ec", script).strip()
+    try:
+        wait_until(lambda: _answers(docker, container), lambda: docker.run("logs", container))
+        with Caller(Connection(docker, ("127.0.0.1", 8080))) as caller:
+            caller.publish(["news"], "hello")
+            assert data_of(caller.poll("news")) == ["hello"]
+    finally:
+        docker.run("rm", "--force", container)
+
+
+def _folder_of(version: str) -> Path | None:
+    """Where this Python is: in the containers' Debian, or on this machine the running one, or one that pyenv has."""
+    if version == IN_DEBIAN:
+        return Path("/usr")
+    if version == RUNNING:
+        return Path(sys.base_prefix)
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return next(iter(sorted(pyenv.glob(f"versions/{version}.*"))), None)
+
+
+def _answers(docker: Docker, container: str) -> bool:
+    """Whether the server answers; the container must be running."""
+    is_running = docker.run("inspect", "--format", "{{.State.Running}}", container).strip()
+    assert is_running == "true", docker.run("logs", container)
+    with Caller(Connection(docker, ("127.0.0.1", 8080))) as caller:
+        return caller.call("GET", "/healthz").status == 200
 
 
 def _commit(folder: Path) -> None:
