@@ -71,7 +71,7 @@ class PollAccess:
         self.node = node
         self._wall = wall
         self._access = access
-        self._rules = access.rules
+        self.rules = access.rules
         self._authorization = authorization
         self._limit_bytes = limit_bytes
         self._asking_bytes = 0
@@ -86,7 +86,7 @@ class PollAccess:
         and with the PushUpError with which the application refuses the client, or which says that it was not asked.
         Only clients that may poll learn that a channel is unknown.
         """
-        if grant is NOTHING and self.everybody_polls:
+        if grant is NOTHING and self.rules.everybody_polls:
             call(grant)
             return None
         channels = poll.selection.channels
@@ -107,11 +107,6 @@ class PollAccess:
         decision.addCallback(self._check_covered, channels)
         exchange.hold(decision)
         return decision.addCallback(call)
-
-    @property
-    def everybody_polls(self) -> bool:
-        """Whether nothing is needed to poll any channel."""
-        return self._rules.everybody_polls
 
     def with_token(self, grant: Grant, token: str | None, request: Request) -> Grant:
         """The same, or what the token in the body allows. Raises: as `Access.grant_of_token`."""
@@ -146,9 +141,9 @@ class PollAccess:
         uncovered: list[str] = []
         unknown = ""
         for channel in channels:
-            name, is_closed = self.node.name_of(channel), self._rules.of(channel).poll != "anyone"
+            name, is_closed = self.node.name_of(channel), self.rules.of(channel).poll != "anyone"
             is_allowed = grant.allows("read", (channel,))
-            if name != channel and self._rules.of(name).poll != "anyone" and (is_allowed or not is_closed):
+            if name != channel and self.rules.of(name).poll != "anyone" and (is_allowed or not is_closed):
                 unknown = channel
             elif is_closed and not is_allowed:
                 uncovered.append(channel)
@@ -162,7 +157,7 @@ class PollAccess:
         Raises: Unauthorized, Forbidden, BadRequest.
         """
         for channel in uncovered:
-            if self._rules.of(channel).poll == "token":
+            if self.rules.of(channel).poll == "token":
                 if grant.is_of_token:
                     raise Forbidden(f"the token does not allow polling {channel!r}: add it to the token's rights")
                 raise Unauthorized(f"polling {channel!r} takes a token: Authorization: Bearer <token>")

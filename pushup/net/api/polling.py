@@ -38,6 +38,7 @@ class Polling:
         self._node = node
         self._reader = reader
         self._poll_access = poll_access
+        self._rules = poll_access.rules
 
     def poll_by_query(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
         return self._poll(self._reader.from_query(query), request, exchange, grant)
@@ -50,7 +51,7 @@ class Polling:
         exchange.respond(json_response({"cursor": str(self._node.here)}))
 
     def _poll(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        if grant is NOTHING and self._poll_access.everybody_polls:
+        if grant is NOTHING and self._rules.everybody_polls:
             self._open(poll, exchange)
             return None
         return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._granted, poll, exchange))
