@@ -36,6 +36,8 @@ def token_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "token_secrets").write_text("0123456789abcdef" * 4 + "\n")
     (tmp_path / "publish_keys").write_text(KEY)
+    for name in ("token_secrets", "publish_keys"):
+        (tmp_path / name).chmod(0o600)
     names: dict[str, Any] = {}
     exec(SIGN, names)
     return names["token_for"]  # type: ignore[no-any-return]
