@@ -53,6 +53,7 @@ def warnings(settings: Settings) -> Iterator[str]:
     for setting, file in (
         ("publish_keys_file", settings.server.publish_keys_file),
         ("ticket_key_file", settings.authorization.ticket_key_file),
+        ("token_secrets_file", settings.tokens.token_secrets_file),
         ("broadcast_file", settings.server.broadcast_file),
     ):
         if file and is_open_to_all(Path(file)):

@@ -72,6 +72,6 @@ def map_path_parameters(context: schemathesis.HookContext, path_parameters: Any)
 
 
 @schemathesis.hook
-def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: Any) -> None:
+def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: Any) -> None:
     if isinstance(case.body, dict) and isinstance(case.body.get("token"), str):
         del case.body["token"]
