@@ -33,8 +33,8 @@ export interface Problem {
 export type State =
   | { state: "live" }
   | { state: "catching-up" }
-  /** Times in milliseconds since the epoch; `next` is null if no attempt is planned. */
-  | { state: "offline"; failures: number; since: number; next: number | null }
+  /** Times in milliseconds since the epoch; `next` is null if no attempt is planned. `reason`: of the last failure. */
+  | { state: "offline"; failures: number; since: number; next: number | null; reason?: Problem }
   | { state: "stopped"; reason: Problem };
 
 export interface Handlers {
@@ -57,7 +57,8 @@ export interface SubscriptionOptions extends Handlers {
 /** The handlers are those of all subscriptions that have none of their own. */
 export interface Options extends Handlers {
   url?: string;
-  token?: () => string | null | undefined | Promise<string | null | undefined>;
+  /** A function is called again before its token ends; a text is used until then. */
+  token?: string | (() => string | null | undefined | Promise<string | null | undefined>);
   credentials?: RequestCredentials;
   user?: string;
   share?: boolean;

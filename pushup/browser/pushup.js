@@ -3,7 +3,8 @@
  * pushup.js: keeps a web page up to date with a PushUp server. How to use it: docs/guide/browser.md. Its tables, and why
  * nothing is lost: docs/internals/browser-client.md.
  *
- * In this order: the tables, the two transports, a connection, the feed, the lead among tabs, subscriptions, the client.
+ * In this order: the tables, the two transports, a connection, the token, the feed, the lead among tabs, subscriptions,
+ * the client.
  *
  * @typedef {import("./pushup.d.ts").PushUp} DeclaredPushUp
  * @typedef {import("./pushup.d.ts").Subscription} DeclaredSubscription
@@ -105,6 +106,12 @@ const BACKOFF = [300, 30_000];
 const FEED_LIMIT = 2_000; // messages and entries
 const REPORT_LIMIT = 200; // events
 const REFUSALS = 5; // in a row, after which the application is not asked again
+const TOKEN_PATIENCE = 10_000; // for the application's function
+const TOKEN_FAILURES = 2; // of this function in a row, of which the page is not told
+const TOKEN_EARLY = 60_000; // a new token is fetched so long before the old one ends, or in the last quarter of its time
+const BRIEF = 1_000; // a token or ticket that was good for so long has served its time
+const REVOKED = 2; // tokens in a row, after which no other is asked for
+const REVOKED_PAUSE = 2_000; // tokens from the second of a revocation are refused, and clocks differ
 const GREET = 3_000; // a leader that has not been heard of for so long
 const GREET_ALWAYS = 60_000;
 const JUMP = 5_000; // the clocks differ by more: the machine slept
@@ -127,6 +134,9 @@ class Trouble extends Error {
     this.pause = pause;
   }
 }
+
+/** @param {Problem} problem */
+const isRevoked = ({ type }) => type === "urn:pushup:revoked";
 
 /** Parses server-sent events, in whatever pieces they come. */
 export class EventParser {
@@ -183,6 +193,7 @@ async function stream(connection, signal) {
       const content = data && JSON.parse(data);
       if (event === "error") throw new Trouble("error", content);
       if (event === "ticket") connection.ticket = content.ticket;
+      if (event === "expiry") connection.client.token.accepted(connection.token, content.expires_in);
       if (event === "gap") entry.gaps.push(content);
       if (event === "closed") entry.closed.push(content.channel);
       if (event === "gap" || event === "closed") open.set(content.channel, content.until);
@@ -214,6 +225,7 @@ async function poll(connection, signal) {
     const empty = !messages.length && !gaps.length && !closed.length; // throws if it is no answer
     if (typeof answer.cursor !== "string" || (answer.cursor === cursor && (more || !empty))) break;
     if (answer.ticket) connection.ticket = answer.ticket;
+    connection.client.token.accepted(connection.token, answer.expires_in);
     connection.taken(signal, answer);
     if (kind === "own") return;
     if (!more) connection.begin();
@@ -238,7 +250,11 @@ class Connection {
   trial = false; // polling, to see whether only streams have trouble
   trialFor = 0; // for so long if so
   ticket = "";
+  /** @type {Problem | undefined} of the last failure */
+  problem;
   // Of the attempt that is under way.
+  /** @type {string | null | undefined} */
+  token;
   /** @type {AbortController | null} */
   attempt = null;
   /** @type {{at: number, event: string} | null} */
@@ -280,13 +296,14 @@ class Connection {
     if (!request) return this.send("done");
     const { signal } = (this.attempt = new AbortController());
     this.request = request;
-    this.streams = this.mayStream;
+    this.streams = false;
     this.key = keyOf(request);
-    this.began = 0;
     this.within(PATIENCE, "fail");
     let trouble = new Trouble("ended");
     try {
-      await null; // whoever sent the event has to finish first
+      await this.client.token.get(); // if it is slow, no transport is to blame; and whoever sent the event has finished
+      signal.throwIfAborted();
+      this.streams = this.mayStream;
       await (this.streams ? stream : poll)(this, signal);
     } catch (error) {
       trouble = error instanceof Trouble ? error : new Trouble(String(error));
@@ -309,7 +326,7 @@ class Connection {
   /** @param {AbortSignal} signal @param {string} path @param {object} body */
   async fetch(signal, path, body) {
     const { client, ticket } = this;
-    const token = await client.token();
+    const token = (this.token = await client.token.get());
     signal.throwIfAborted();
     const response = await client.environment.fetch(client.url + path, {
       method: "POST",
@@ -319,7 +336,10 @@ class Connection {
       cache: "no-store",
       signal,
     });
-    if (response.status === 200) return response;
+    if (response.status === 200) {
+      client.token.accepted(token);
+      return response;
+    }
     const pause = retryAfter(response.headers.get("Retry-After"), client.environment.wall());
     const problem = await response.json().catch(() => ({}));
     throw new Trouble(`status ${response.status}`, { ...problem, status: response.status }, pause);
@@ -350,9 +370,10 @@ class Connection {
   }
 
   close() {
+    if (this.lasted) this.failures = 0;
     this.attempt?.abort();
     this.attempt = this.deadline = null;
-    this.dueAt = 0;
+    this.began = this.dueAt = 0;
   }
 
   wait() {
@@ -367,8 +388,10 @@ class Connection {
     this.dueAt = Math.max(this.client.now(), this.notBefore);
   }
 
-  count() {
+  /** @param {Trouble} trouble */
+  count({ problem }) {
     this.failures++;
+    this.problem = problem;
   }
 
   poll() {
@@ -381,11 +404,12 @@ class Connection {
 
   /** @param {Trouble} trouble */
   async ask(trouble) {
-    const { client, request } = this;
+    const { client } = this;
+    const { problem } = trouble;
     const question = (this.attempt = new AbortController());
     let event = "deny";
     try {
-      const allowed = ++this.refusals <= REFUSALS && client.mayRetry(request, trouble.problem);
+      const allowed = ++this.refusals <= REFUSALS && client.mayRetry(this, problem);
       if (await allowed) event = "allow";
     } catch (error) {
       event = "fail";
@@ -411,14 +435,17 @@ class Connection {
   /** Which event it is when an attempt fails. @param {Trouble} trouble @param {string} event */
   #failed(trouble, event) {
     const now = this.client.now();
-    const { lasted } = this;
-    const { status } = trouble;
-    if (status === 401 && this.ticket) {
-      this.ticket = ""; // it has expired; without it the application is asked
-      return this.send("end", trouble);
+    const { client, lasted } = this;
+    const { status, problem } = trouble;
+    const pause = isRevoked(problem) ? REVOKED_PAUSE : trouble.pause;
+    if (pause) this.notBefore = now + pause;
+    const wasBrief = trouble.message === "ended" && this.began && now - this.began >= BRIEF;
+    const ticketEnded = this.ticket && (wasBrief || problem.type === "urn:pushup:ticket-expired");
+    if (ticketEnded || (status === 401 && client.token.ended(this.token, problem))) {
+      this.ticket = ""; // without it the application is asked
+      this.failures = 0;
+      return this.send(ticketEnded || pause ? "end" : "want", trouble);
     }
-    if (lasted) this.failures = 0;
-    if (trouble.pause) this.notBefore = now + trouble.pause;
     if (this.streams && [404, 405, 406, 501].includes(status))
       event = "mute"; // a server without streams
     else if (status >= 400 && status < 500 && ![408, 429].includes(status)) event = "refuse";
@@ -430,16 +457,17 @@ class Connection {
       this.trialFor = this.began || status || trouble.message === "overdue" ? POLL_FOR : POLL_SHORTLY;
     }
     if (event === "mute" && this.client.only) event = "fail";
+    if (trouble.message === "no token" && client.token.failures <= TOKEN_FAILURES) event = "end";
     if (event === "fail") this.trial = false;
     this.send(event, trouble);
   }
 
   /** @returns {State} */
   shown() {
-    const { state, failures, refusals, since, next } = this;
+    const { state, failures, refusals, since, next, problem } = this;
     if (state === "live") return { state };
     if (failures <= Number(refusals === 1)) return { state: "catching-up" }; // a token expires: no reason for a banner
-    return { state: "offline", failures, since, next: state === "waiting" ? next : null };
+    return { state: "offline", failures, since, next: state === "waiting" ? next : null, reason: problem };
   }
 }
 
@@ -451,6 +479,96 @@ function backoff(failures) {
 /** Two requests with the same key ask for the same. @param {Request} request */
 function keyOf({ kind, channels, cursor }) {
   return JSON.stringify([kind, channels, kind === "base" || cursor]);
+}
+
+// The token: the application is asked once for all that wait for it, and again before it ends.
+
+class Token {
+  renewAt = Infinity;
+  failures = 0; // of the application's function, in a row
+  revoked = 0; // tokens in a row
+  /** @type {Promise<string | null | undefined> | undefined} */
+  coming;
+  #client;
+  /** @type {string | null | undefined} */
+  #text;
+  #since = 0; // when it was fetched
+  #endsAt = 0; // as far as is known
+  #isGood = false; // the server has accepted it
+
+  /** @param {PushUp} client */
+  constructor(client) {
+    this.#client = client;
+  }
+
+  /** One that has not ended, as far as is known. */
+  async get() {
+    const now = this.#client.now();
+    this.check(now);
+    return now < this.#endsAt ? this.#text : this.#fetch();
+  }
+
+  /** Fetches the next one if it is time. @param {number} now */
+  check(now) {
+    if (now >= this.renewAt) this.#fetch().catch(() => {});
+  }
+
+  #fetch() {
+    this.renewAt = Infinity;
+    return (this.coming ??= this.#ask().finally(() => (this.coming = undefined)));
+  }
+
+  async #ask() {
+    const client = this.#client;
+    const { token } = client.options;
+    const late = async () => {
+      await client.sleep(TOKEN_PATIENCE);
+      throw new Error("PushUp: token() takes too long");
+    };
+    try {
+      const text = await Promise.race([typeof token === "function" ? token() : token, late()]);
+      const now = client.now();
+      if (text !== this.#text || now >= this.#endsAt) {
+        this.#text = text;
+        this.#since = now;
+        this.#endsAt = Infinity;
+        this.#isGood = false;
+      }
+      this.failures = 0;
+      return text;
+    } catch (error) {
+      this.renewAt = client.now() + client.environment.random() * backoff(++this.failures);
+      client.error(error);
+      throw new Trouble("no token", { status: 0, title: "no token" });
+    }
+  }
+
+  /**
+   * The server has accepted a token, and may have said for how many seconds it is still valid.
+   * @param {string | null | undefined} text @param {number} [seconds]
+   */
+  accepted(text, seconds) {
+    if (text !== this.#text) return;
+    this.#isGood = true;
+    this.revoked = 0;
+    if (seconds === undefined) return;
+    const left = seconds * 1000;
+    this.#endsAt = this.#client.now() + left;
+    const early = Math.min(TOKEN_EARLY, left / 4) * (1 - this.#client.environment.random() / 2);
+    this.renewAt = Math.min(this.renewAt, this.#endsAt - early);
+  }
+
+  /**
+   * The server does not accept a token any more; whether that is normal, and another is to be had.
+   * @param {string | null | undefined} text @param {Problem} problem
+   */
+  ended(text, problem) {
+    const now = this.#client.now();
+    if (text !== this.#text || now >= this.#endsAt) return true;
+    if (isRevoked(problem)) this.revoked++;
+    this.#endsAt = 0;
+    return this.#isGood && now - this.#since >= BRIEF;
+  }
 }
 
 // The feed: what came over the shared request, as a chain from cursor to cursor.
@@ -847,8 +965,6 @@ export class PushUp {
   #subscriptions = new Set();
   /** @type {import("./pushup.d.ts").Event[]} */
   #events = [];
-  /** @type {Promise<string | null | undefined> | undefined} */
-  #token;
   #touched = false;
   #shown = "";
   // Time, in milliseconds.
@@ -874,6 +990,7 @@ export class PushUp {
     this.#wall = environment.wall();
     this.#mono = environment.mono();
     this.pollUntil = Number(this.stored("transport")) || 0;
+    this.token = new Token(this);
     this.feed = new Feed();
     const alone = share === false || (token && user === undefined);
     this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup 1", this.url, credentials ?? "", user ?? ""]));
@@ -922,6 +1039,7 @@ export class PushUp {
     lead.offer(lists.length ? lists : null);
     base.refresh();
     own.refresh();
+    if (base.state === "live") this.token.check(now);
     for (const sub of this.#active()) if (!sub.busy && sub.next()) void sub.pump(); // it has joined within the feed
     for (const sub of this.#subscriptions) sub.show(this.#stateOf(sub));
     const shown = JSON.stringify([base.shown(), base.request.channels]);
@@ -952,6 +1070,7 @@ export class PushUp {
     const now = this.now();
     if (this.#jumped) {
       this.#jumped = false;
+      this.token.coming = undefined; // what was under way may hang
       this.#happened("jump");
     }
     this.base.check(now);
@@ -1096,7 +1215,7 @@ export class PushUp {
   /** The shared request was refused: whose fault it is shows when each asks for itself. @param {Problem} problem */
   #baseRefused(problem) {
     const active = this.#active();
-    if (this.base.refusals > REFUSALS || (active.length === 1 && !this.lead.tabs.size)) {
+    if (this.base.refusals > REFUSALS || isRevoked(problem) || (active.length === 1 && !this.lead.tabs.size)) {
       for (const sub of active) sub.stop(problem);
     } else {
       this.lead.split();
@@ -1129,24 +1248,13 @@ export class PushUp {
 
   // The application.
 
-  /** The token; the application is asked once for all that wait for it. */
-  token() {
-    const { token } = this.options;
-    this.#token ??= token && Promise.resolve().then(token);
-    this.#token?.catch(() => (this.#token = undefined));
-    return this.#token;
-  }
-
   /**
-   * Whether the application wants a refused request to be tried again.
-   * @param {Request} request @param {Problem} problem
+   * Whether the application wants a refused request to be tried again: with another token, if it had one.
+   * @param {Connection} connection @param {Problem} problem
    */
-  mayRetry({ kind }, problem) {
-    if (problem.status === 401 && this.options.token) {
-      this.#token = undefined;
-      return this.token();
-    }
-    if (kind === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // whose fault?
+  mayRetry({ request, token }, problem) {
+    if (problem.status === 401 && typeof this.options.token === "function") return token && this.token.revoked < REVOKED;
+    if (request.kind === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // whose fault?
     return this.options.onRefused?.(problem);
   }
 

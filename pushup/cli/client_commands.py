@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ from uuid import uuid4
 import click
 
 from pushup.client import Client, ClientError
-from pushup.secret_files import SecretFileError, parts_of_key, read_secrets
+from pushup.secret_files import SecretFileError, parts_of_key, read_secret, read_secrets
 
 
 def _client_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -42,6 +42,30 @@ def _client_options(function: Callable[..., None]) -> Callable[..., None]:
     ):  # fmt: skip
         with_key = option(with_key)
     return with_key
+
+
+def _token_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Flags for a signed token instead of a key. The function gets `client`, with the one or the other."""
+
+    @wraps(function)
+    def with_token(
+        *arguments: Any, url: str, key: str | None, token: str | None, token_file: Path | None, **options: Any
+    ) -> None:
+        with _errors_shown():
+            function(*arguments, client=_client(url, key, token, token_file), **options)
+
+    for option in (
+        click.option(
+            "--token-file", envvar="PUSHUP_TOKEN_FILE", type=click.Path(path_type=Path),
+            help="File that contains a signed token; it is read again when that ends (or PUSHUP_TOKEN_FILE).",
+        ),
+        click.option(
+            "--token", envvar="PUSHUP_TOKEN",
+            help="Signed token. Other users can see it in ps: use --token-file or PUSHUP_TOKEN instead.",
+        ),
+    ):  # fmt: skip
+        with_token = option(with_token)
+    return _client_options(with_token)
 
 
 def _end_on_interrupt() -> None:
@@ -77,6 +101,19 @@ def _key(key: str | None, file: Path | None) -> str | None:
     return key
 
 
+def _client(url: str, key: str | None, token: str | None, token_file: Path | None) -> Client:
+    """A client with one of these, or none. Exits if it cannot be used, and says why. Raises: ClientError."""
+    if sum(each is not None for each in (key, token, token_file)) > 1:
+        raise click.ClickException("set either a key, a token (--token, PUSHUP_TOKEN) or a token file, not several")
+    try:
+        if token_file is None:
+            return Client(url, key, token=token)
+        read_secret(token_file)  # a later failure may pass
+        return Client(url, token=partial(read_secret, token_file))
+    except (SecretFileError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+
+
 @contextmanager
 def _errors_shown() -> Iterator[None]:
     """Turn an error of the client into a line on standard error and exit code 1."""
@@ -106,7 +143,7 @@ def _print(value: object) -> None:
     type=click.Choice(["accepted", "replicated", "stable"]),
     help="Acknowledgement to wait for; docs/guide/publishing.md explains them.",
 )
-@_client_options
+@_token_options
 def publish(
     channels: tuple[str, ...],
     data: str,
@@ -114,23 +151,20 @@ def publish(
     ephemeral: bool,
     idempotency_key: str | None,
     ack: str | None,
-    url: str,
-    key: str | None,
+    client: Client,
 ) -> None:
     """Publish a message on one or more CHANNELS."""
-    with _errors_shown():
-        client = Client(url, key)
-        key_of_all = idempotency_key or str(uuid4())
-        for number, line in enumerate(sys.stdin if data == "-" else (data,)):
-            try:
-                value = json.loads(line)
-            except ValueError:
-                value = line.rstrip("\n")
-            key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all
-            published = client.publish(
-                list(channels), value, event=event, ephemeral=ephemeral, idempotency_key=key_of_one, ack=ack
-            )
-            _print(published)
+    key_of_all = idempotency_key or str(uuid4())
+    for number, line in enumerate(sys.stdin if data == "-" else (data,)):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            value = line.rstrip("\n")
+        key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all
+        published = client.publish(
+            list(channels), value, event=event, ephemeral=ephemeral, idempotency_key=key_of_one, ack=ack
+        )
+        _print(published)
 
 
 @click.command()
@@ -138,8 +172,8 @@ def publish(
 @click.option("--cursor", default="", help="Where to start: a cursor, 'now' or 'earliest' (default).")
 @click.option("--once", is_flag=True, help="Exit after one poll.")
 @click.option("--stream", is_flag=True, help="Receive a stream of events instead of polling.")
-@_client_options
-def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, url: str, key: str | None) -> None:
+@_token_options
+def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, client: Client) -> None:
     """Print each message on one or more CHANNELS, and reconnect if the server is unavailable."""
     if once and stream:
         raise click.UsageError("--once is for polls; a stream has no end")
@@ -147,21 +181,19 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, url: 
     def report(error: ClientError, pause: float) -> None:
         click.echo(f"{error}; retrying in {pause:.1f} s", err=True)
 
-    with _errors_shown():
-        client = Client(url, key)
-        if stream:
-            for event in client.events(list(channels), cursor, on_trouble=report):
-                _print_event(event)
+    if stream:
+        for event in client.events(list(channels), cursor, on_trouble=report):
+            _print_event(event)
+        return
+    for answer in client.follow(list(channels), cursor, on_trouble=report):
+        for gap in answer["gaps"]:
+            _print_event({"event": "gap", "data": gap})
+        for closed in answer["closed"]:
+            _print_event({"event": "closed", "data": {"channel": closed}})
+        for message in answer["messages"]:
+            _print(message)
+        if once:
             return
-        for answer in client.follow(list(channels), cursor, on_trouble=report):
-            for gap in answer["gaps"]:
-                _print_event({"event": "gap", "data": gap})
-            for closed in answer["closed"]:
-                _print_event({"event": "closed", "data": {"channel": closed}})
-            for message in answer["messages"]:
-                _print(message)
-            if once:
-                return
 
 
 def _print_event(event: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 | file | what |
 |---|---|
 | `client.py` | `Client`, with a method for each call |
+| `credentials.py` | the publish key, or tokens that are renewed |
 | `http_connection.py` | an HTTP connection on which every wait ends, and `ClientError` |
 """
 

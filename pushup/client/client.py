@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
+from pushup.client.credentials import Credentials
 from pushup.client.http_connection import ClientError, connection
 
 TIMEOUT_SECONDS = 10.0
@@ -39,6 +40,9 @@ class Client:
     It has one connection: one thread at a time may use it, except for `stop`. `with Client(...) as client` closes it at
     the end. A call takes at most `timeout` seconds, from connecting to the last byte of the response. `retry_seconds`:
     the first and the longest pause before a retry.
+
+    It sends a publish key (`key`) or a signed token: `token` is one, or a function that returns a new one. The function
+    is called before the first request, before a token ends, and when one that was accepted is refused.
     """
 
     def __init__(
@@ -46,15 +50,16 @@ class Client:
         url: str,
         key: str | None = None,
         *,
+        token: str | Callable[[], str] | None = None,
         timeout: float = TIMEOUT_SECONDS,
         retry_seconds: tuple[float, float] = RETRY_SECONDS,
     ) -> None:
-        """Raises: ClientError if the URL is not valid."""
-        self._key = key
+        """Raises: ClientError if the URL is not valid; ValueError if there are a key and a token, or no valid token."""
         self._timeout = timeout
         self._retry_seconds = retry_seconds
         self._connection = connection(url)
         self._stopped = self._connection.stopped
+        self._credentials = Credentials(key, token, self._stopped)
         self._url = url.rpartition("@")[2]  # for errors, without a password
         self._tickets: dict[frozenset[str], str] = {}
 
@@ -131,6 +136,7 @@ class Client:
                 raise
             ticket = None
             answer = self.call("GET", target, timeout=longest)
+        self._credentials.accepted(answer.get("expires_in"))
         ticket = answer.get("ticket", ticket)
         if ticket is not None:
             self._tickets[frozenset(channels)] = ticket
@@ -171,8 +177,9 @@ class Client:
                     cursor = event.get("id", cursor)
                     yield event
             except ClientError as error:
-                self._wait(error, trouble, on_trouble)
-                trouble += 1
+                if not self._credentials.may_retry(error):
+                    self._wait(error, trouble, on_trouble)
+                    trouble += 1
             else:
                 self._stopped.wait(random.uniform(0, RETURN_SECONDS))  # noqa: S311  # no secret
 
@@ -185,15 +192,18 @@ class Client:
             sent["PushUp-Ticket"] = ticket
         self._connection.allow(SILENCE_SECONDS)
         try:
-            self._connection.request("GET", f"/v1/events?{query}", headers=sent)
+            self._connection.request("GET", f"/v1/events?{query}", headers=sent | self._credentials.headers())
             response = self._connection.getresponse()
             if response.status != 200:
                 _read(response)
+            self._credentials.accepted()
             while line := response.readline():
                 self._connection.allow(SILENCE_SECONDS)
                 event: dict[str, Any] = json.loads(line)
                 if event.get("event") == "ticket":
                     self._tickets[frozenset(channels)] = event["data"]["ticket"]
+                elif event.get("event") == "expiry":
+                    self._credentials.accepted(event["data"]["expires_in"])
                 elif event.get("event") == "error":
                     problem = event["data"]
                     raise ClientError(f"{problem['status']} {problem['detail']}", problem["status"], problem)
@@ -242,15 +252,18 @@ class Client:
         """
         self._connection.allow(self._timeout if timeout is None else timeout)
         sent = {"Content-Type": "application/json", **(headers or {})}
-        if self._key:
-            sent["Authorization"] = f"Bearer {self._key}"
         data = None if body is None else json.dumps(body).encode()
         # The server may have closed an idle connection. Repeat the request on a new one if that is safe.
         tries = 2 if self._connection.sock is not None and (method == "GET" or "Idempotency-Key" in sent) else 1
         while True:
             try:
-                self._connection.request(method, path, data, sent)
-                return _read(self._connection.getresponse())
+                self._connection.request(method, path, data, sent | self._credentials.headers())
+                value = _read(self._connection.getresponse())
+                self._credentials.accepted()
+                return value
+            except ClientError as error:
+                if not self._credentials.may_retry(error):
+                    raise
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()
                 tries -= 1

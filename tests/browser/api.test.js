@@ -540,6 +540,23 @@ test("after failures, a subscription that catches up is not called offline", asy
   assert.deepEqual(late.messages, [1, 2, 3, 4, 5, 6, 7, 8]);
 });
 
+test("an outage that was over a minute ago is no reason to say offline when channels are added", async () => {
+  const w = scene();
+  const { subscribe } = w.page();
+  const { sub, states } = subscribe(["a"], { cursor: w.service.cursor(0) });
+  await w.run(5);
+  w.network.faults.outage = "refuse";
+  w.network.reset();
+  await w.run(5);
+  w.network.faults = {};
+  await w.run(60);
+  assert.ok(states.includes("offline"));
+  states.length = 0;
+  sub.add("b");
+  await w.run(5);
+  assert.ok(!states.includes("offline"), String(states));
+});
+
 // The page.
 
 test("pagehide releases the lock and the channel, and pageshow takes them again", async () => {

@@ -6,7 +6,7 @@
  * when it had been dropped; one held request at most, but for those of frozen tabs; no loop of requests; a page that
  * says `live` is not behind; and after the faults every subscription is live and gets what is published.
  */
-import { world } from "./world.js";
+import { Dice, world } from "./world.js";
 
 const CHANNELS = ["a", "b", "c", "d", "e"];
 const FAULTS = 60_000; // ms with faults
@@ -68,11 +68,33 @@ export async function run(seed, PushUp, { faults: only } = {}) {
   const ledgers = [];
   const transport = ["auto", "auto", "auto", "poll"][dice.below(4)];
 
+  // Every third time the application signs tokens; its function may be slow, fail or hang.
+  const of = new Dice(seed);
+  const signs = seed % 3 === 0;
+  if (signs) service.ends = new Map();
+  let signed = 0;
+  const token = async (tab) => {
+    const slow = () => new Promise((resolve) => clock.after(of.between(5, of.chance(0.1) ? 3000 : 100), () => tab.deliver(resolve)));
+    if (!calm && of.chance(0.05)) await new Promise(() => {});
+    await slow();
+    if (!calm && of.chance(0.1)) throw new Error("of the application");
+    const text = `t${++signed}`;
+    service.ends.set(text, clock.now + of.between(5000, 60_000));
+    if (!calm && signed % 2 && of.chance(0.2)) clock.after(of.between(0, 20_000), () => service.revoke(text));
+    return text;
+  };
+
   function open(storage, old = []) {
     const tab = w.tab(storage);
     tab.storageFails = false;
     const page = { tab, subs: [], opened: clock.now };
-    page.push = new PushUp({ environment: tab.environment(), transport, onError() {}, channelLimit: 100 });
+    page.push = new PushUp({
+      environment: tab.environment(),
+      transport,
+      onError() {},
+      channelLimit: 100,
+      ...(signs && { token: () => token(tab), user: "mei" }),
+    });
     pages.push(page);
     for (const { ledger, name } of old) subscribe(page, ledger, name);
     if (!old.length) for (let more = dice.below(2); more >= 0; more--) subscribe(page, null);

@@ -7,6 +7,7 @@ export const MUTATIONS = [
     "a subscription takes entries that were not asked for with its channels",
     "if (![...channels].every((channel) => node.channels.has(channel))) return null;",
     "",
+    250,
   ],
   ["a gap that was told before a subscription joined is not its own", "node.open?.some((channel) => channels.has(channel))", "false", 250],
   [
@@ -52,4 +53,7 @@ export const MUTATIONS = [
     "const { channels } = this;\n      this.start(next.entry.cursor);\n      /** @param",
     250,
   ],
+  ["a token that was refused is sent again", "    this.#endsAt = 0;\n    return", "    return"],
+  ["a token() that hangs is waited for", "const TOKEN_PATIENCE = 10_000", "const TOKEN_PATIENCE = 1e9"],
+  ["a token() that fails is not called again", "this.coming = undefined)));", "0)));"],
 ];

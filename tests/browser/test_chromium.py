@@ -19,6 +19,7 @@ from selenium import webdriver
 from tests.server.chromium import chromium
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
+from tests.server.token_issuer import SETTINGS, TokenIssuer, is_valid
 
 CLIENT = Path(__file__).parents[2] / "pushup" / "browser" / "pushup.js"
 
@@ -48,14 +49,16 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def web_site(folder: Path) -> Iterator[str]:
+def web_site(folder: Path, handler: type[QuietHandler] = QuietHandler) -> Iterator[str]:
     """Serves a folder; yields its origin. It is localhost, where browsers have locks without TLS."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(folder))) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://localhost:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://localhost:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class Publisher:
@@ -141,3 +144,87 @@ def test_eight_tabs(browser: webdriver.Chrome, tmp_path: Path) -> None:
                 assert in_tab(browser, tab, "got") == list(range(count)), in_tab(browser, tab, "push.report()")
             server.wait_for_held(1)  # a tab that polls after the restart has none for a moment after each answer
             browser.get("about:blank")
+
+
+PAGE_WITH_TOKEN = """<!doctype html><title>page</title><script type=module>
+import { PushUp } from "./pushup.js";
+window.got = [];
+window.states = [];
+window.push = new PushUp({
+  url: "http://%s",
+  user: "mei",
+  transport: new URLSearchParams(location.search).get("transport"),
+  token: async () => (await fetch("/token", { cache: "no-store" })).text(),
+});
+window.sub = push.subscribe(["news"], {
+  cursor: "earliest",
+  onMessage: message => got.push(message.data),
+  onState: ({ state }) => states.push(state),
+});
+</script>"""
+
+
+def application(issuer: TokenIssuer) -> type[QuietHandler]:
+    """Serves `/token` to pages, and `/authorize` to PushUp, which allows polls with a token that has not ended."""
+
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            if self.path == "/token":
+                self._respond(200, issuer.token())
+            elif self.path.startswith("/authorize"):
+                self._respond(204 if is_valid(self.headers["Authorization"]) else 401, "")
+            else:
+                super().do_GET()
+
+        def _respond(self, status: int, text: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    return Handler
+
+
+@pytest.mark.parametrize("transport", ["auto", "poll"])
+@pytest.mark.parametrize("by", ["token", "application"])
+def test_tokens_that_end(browser: webdriver.Chrome, tmp_path: Path, transport: str, by: str) -> None:
+    """Two tabs outlive tokens of 6 s, and tickets of 4 s, without a message lost or the state offline; also a token
+    that is revoked. They stop when new ones are of a time that was revoked."""
+    (tmp_path / "site").mkdir()
+    address = f"127.0.0.1:{free_port()}"
+    shutil.copy(CLIENT, tmp_path / "site")
+    (tmp_path / "site" / "page.html").write_text(PAGE_WITH_TOKEN % address)
+    issuer = TokenIssuer(6.0, poll=["news"])
+    with ExitStack() as stack:
+        site = stack.enter_context(web_site(tmp_path / "site", application(issuer)))
+        asking = {"authorize_url": f"{site}/authorize", "ticket_seconds": "4s"}
+        settings = {"cors_origins": site, **(SETTINGS if by == "token" else asking)}
+        flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        server = stack.enter_context(running(tmp_path / "log", ("--listen", address, *flags)))
+        tabs = [browser.current_window_handle]
+        browser.switch_to.new_window("tab")
+        tabs.append(browser.current_window_handle)
+        for tab in tabs:
+            browser.switch_to.window(tab)
+            browser.get(f"{site}/page.html?transport={transport}")
+            wait_in_tab(browser, tab, "sub.state.state", "live")
+        publisher = Publisher(server)
+        stack.callback(publisher.stop)
+        wait_until(lambda: issuer.count >= 4, "tokens", 60)
+        if by == "token":
+            with server.caller() as caller:
+                assert caller.call("POST", "/v1/revoke", {"sub": "7"}).status == 200
+            wait_until(lambda: issuer.count >= 7, "tokens", 60)
+        count = publisher.stop()
+        for tab in tabs:
+            wait_in_tab(browser, tab, "got.at(-1)", count - 1)
+            report = in_tab(browser, tab, "push.report()")
+            assert in_tab(browser, tab, "got") == list(range(count)), report
+            assert set(in_tab(browser, tab, "states")) <= {"live", "catching-up"}, report
+        if by == "token":
+            issuer.issued_at = int(time.time()) - 1
+            with server.caller() as caller:
+                caller.call("POST", "/v1/revoke", {"sub": "7"})
+            for tab in tabs:
+                wait_in_tab(browser, tab, "sub.state.reason?.type", "urn:pushup:revoked")
+                assert "offline" not in in_tab(browser, tab, "states")

@@ -97,6 +97,8 @@ function before(one, other) {
   return one.time < other.time || (one.time === other.time && one.order < other.order);
 }
 
+const EARLY = 250; // a held poll is answered this long before its token ends, ms
+
 /** The service: one list of messages, and nodes that have applied it up to somewhere. */
 export class Service {
   messages = []; // {sequence, id, channels, time, kept: Set of channels}
@@ -105,6 +107,9 @@ export class Service {
   forbidden = new Set(); // channels that get 403
   tokens = null; // if set: a Set of the valid ones
   ticket = ""; // if set: given with each answer; a request with another one gets 401
+  ticketTime = 0; // if set: the application is asked about `tokens`, and its decisions are tickets for so long, ms
+  ends = null; // if set: signed tokens, each with the time at which it ends, ms
+  revoked = new Set(); // of these
   limit = 5;
   channelLimit = 100;
 
@@ -206,8 +211,42 @@ export class Service {
     return { cursor: this.cursor(end), messages, more, gaps, closed: [] };
   }
 
+  /** The time to which a request may be answered, and what its client is told of it. */
+  grant(token, ticket) {
+    const { now } = this.clock;
+    if (this.ends) return { until: this.ends.get(token) ?? Infinity, isOfToken: this.ends.has(token) };
+    if (!this.ticketTime) return { until: Infinity, ticket: this.ticket || undefined };
+    if (ticket > now) return { until: Number(ticket) };
+    return { until: now + this.ticketTime, ticket: String(now + this.ticketTime) };
+  }
+
+  /** Refuses tokens from now on, and ends what is held on them. */
+  revoke(...tokens) {
+    for (const token of tokens) this.revoked.add(token);
+    for (const end of [...this.held]) end();
+  }
+
+  held = new Set(); // calls that look whether a held request is to be ended
+
+  /** null, or why a token is not accepted (any more), or not `early` ms later. */
+  tokenRefusal(token, early = 0) {
+    const code = this.revoked.has(token)
+      ? "revoked"
+      : this.ends && !this.ends.has(token)
+        ? token
+          ? "invalid-token"
+          : "unauthorized"
+        : this.ends?.get(token) <= this.clock.now + early && "token-expired";
+    return code ? { status: 401, type: `urn:pushup:${code}` } : null;
+  }
+
   /** null, or why a request is refused. */
   refusal(body, token, ticket) {
+    if (this.ends || this.revoked.size) {
+      const refusal = this.tokenRefusal(token, EARLY);
+      if (refusal) return refusal;
+    }
+    if (this.ticketTime && ticket > this.clock.now) return null;
     if (this.ticket && ticket && ticket !== this.ticket) return { status: 401, type: "urn:pushup:ticket-expired" };
     if (this.tokens && !this.tokens.has(token)) return { status: 401, type: "urn:pushup:unauthorized" };
     if (body?.channels.length > this.channelLimit) return { status: 400, type: "urn:pushup:bad-request" };
@@ -267,6 +306,7 @@ export class Network {
       if (fate === "refuse") return void request.break();
       if (fate === "hang") return (request.dead = true);
       const answer = (status, content, headers = {}) => {
+        request.status = status;
         const finish = () => {
           if (request.over || request.dead) return;
           const text = JSON.stringify(content);
@@ -285,11 +325,11 @@ export class Network {
           const date = new Date(tab.wall() + 3000).toUTCString();
           return answer(503, { type: "urn:pushup:overloaded" }, { "Retry-After": dice.chance(0.5) ? date : "2" });
         }
-        const refusal = service.refusal(
-          asked,
-          (headers.Authorization ?? "").replace("Bearer ", ""),
-          headers["PushUp-Ticket"],
-        );
+        request.token = (headers.Authorization ?? "").replace("Bearer ", "");
+        const refusal =
+          faults.refuseSome && dice.chance(faults.refuseSome)
+            ? { status: 401, type: "urn:pushup:invalid-token" }
+            : service.refusal(asked, request.token, headers["PushUp-Ticket"]);
         if (refusal) return answer(refusal.status, refusal);
         if (path === "/v1/poll") return this.#poll(request, node, answer);
         if (faults.noStreams) return answer(404, { type: "urn:pushup:unknown-resource" });
@@ -310,13 +350,20 @@ export class Network {
 
   #poll(request, node, answer) {
     const { clock, service } = this;
-    const { asked } = request;
+    const { asked, token, headers } = request;
+    const { until, ticket, isOfToken } = service.grant(token, headers["PushUp-Ticket"]);
     const reply = () => {
       request.unhold();
+      const refusal = service.tokenRefusal(token);
+      if (refusal) return answer(401, refusal);
+      if (until <= clock.now) return answer(401, { type: "urn:pushup:ticket-expired" });
       const content = service.look(node, asked);
       request.useful = content.messages.length > 0;
-      answer(200, { ...content, ticket: service.ticket || undefined });
+      const left = (until - clock.now) / 1000;
+      answer(200, { ...content, ticket, expires_in: isOfToken && left < 120 ? Math.floor(left) : undefined });
     };
+    const end = () => service.tokenRefusal(token) && reply();
+    service.held.add(end);
     let timer;
     const look = () => {
       const { messages, gaps } = service.look(node, asked);
@@ -324,6 +371,7 @@ export class Network {
     };
     request.unhold = () => {
       node.waiting.delete(look);
+      service.held.delete(end);
       if (timer) timer.call = null;
     };
     const ahead = service.position(asked.cursor)?.sequence > node.applied;
@@ -335,13 +383,14 @@ export class Network {
           ? 1000
           : 0;
     node.waiting.add(look);
-    timer = clock.after(wait, reply);
+    timer = clock.at(Math.min(clock.now + wait, until - (isOfToken ? EARLY : 0)), reply);
     look();
   }
 
   #stream(request, node, resolve) {
     const { clock, dice, service, faults } = this;
-    const { tab, asked, fate } = request;
+    const { tab, asked, fate, token, headers } = request;
+    const { until, ticket, isOfToken } = service.grant(token, headers["PushUp-Ticket"]);
     let { cursor } = asked;
     const encoder = new TextEncoder();
     let held = fate === "buffer" ? [] : null;
@@ -416,17 +465,28 @@ export class Network {
     let timer = clock.after(15_000, beat);
     const limit = faults.cutAfter ?? dice.between(60_000, 120_000);
     const close = clock.after(limit, () => tab.deliver(() => end(faults.cutAfter ? new TypeError("cut") : true)));
+    /** Its token or ticket has ended, or was revoked. */
+    const endWithGrant = () => {
+      const refusal = service.tokenRefusal(token);
+      if (!refusal && until > clock.now) return;
+      if (refusal) send(`event: error\ndata: ${JSON.stringify(refusal)}\n\n`);
+      clock.at((request.arrives ?? clock.now) + 1, () => tab.deliver(() => end(true)));
+    };
+    service.held.add(endWithGrant);
+    const grantEnds = until < Infinity ? clock.at(until, endWithGrant) : close;
     request.fail = (error) => {
       ended = error;
       wake();
     };
     request.unhold = () => {
       node.waiting.delete(look);
-      timer.call = close.call = null;
+      service.held.delete(endWithGrant);
+      timer.call = close.call = grantEnds.call = null;
     };
     node.waiting.add(look);
     send(":\nretry: 1000\n\n");
-    if (service.ticket) send(`event: ticket\ndata: {"ticket":"${service.ticket}"}\n\n`);
+    if (isOfToken) send(`event: expiry\ndata: {"expires_in":${Math.floor((until - clock.now) / 1000)}}\n\n`);
+    if (ticket) send(`event: ticket\ndata: {"ticket":"${ticket}"}\n\n`);
     look();
     const body = {
       getReader: () => ({ read: () => new Promise((resolve, reject) => ((reading = { resolve, reject }), wake())) }),

@@ -7,8 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +21,7 @@ from tests.server.command_line import error_of, run, started
 from tests.server.conftest import Serve
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, clean_environment, wait_until
+from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 KEY = "a-publish-key-of-27-letters"
 
@@ -252,6 +257,54 @@ def test_publish_key_of_a_client(serve: Serve) -> None:
         assert "403" in said
         assert KEY not in said
         assert run("publish", "a", "-d", "1", PUSHUP_URL=server.url, PUSHUP_KEY=KEY).returncode == 0
+
+
+@contextmanager
+def token_file(issuer: TokenIssuer, path: Path) -> Iterator[Path]:
+    """A file with a token, which is replaced every 0.2 s."""
+    stopping = threading.Event()
+
+    def write() -> None:
+        new = path.with_suffix(".new")
+        new.write_text(issuer.token() + "\n")
+        new.chmod(0o600)
+        new.replace(path)
+
+    def run() -> None:
+        while not stopping.wait(0.2):
+            write()
+
+    write()
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield path
+    stopping.set()
+    thread.join()
+
+
+def test_token_of_a_client(serve: Serve, tmp_path: Path) -> None:
+    """It comes from PUSHUP_TOKEN, --token or a file, which is read again when the token has ended; not with a key."""
+    issuer = TokenIssuer(60.0, poll=["a"], publish=["a"])
+    short = TokenIssuer(2.0, poll=["a"])
+    with serve(**SETTINGS) as server, ExitStack() as stack:
+        assert run("publish", "a", "-d", "1", PUSHUP_URL=server.url, PUSHUP_TOKEN=issuer.token()).returncode == 0
+        assert run("poll", "a", "--once", "--token", issuer.token(), PUSHUP_URL=server.url).returncode == 0
+        file = stack.enter_context(token_file(short, tmp_path / "token"))
+        poll = stack.enter_context(started(server.url, "poll", "a", "--token-file", str(file)))
+        assert poll.line()["data"] == 1
+        for number in range(2, 6):
+            time.sleep(1.0)
+            run("publish", "a", "-d", str(number), PUSHUP_URL=server.url, PUSHUP_TOKEN=issuer.token())
+            assert poll.line()["data"] == number
+        token = issuer.token()[:-5]
+        said = error_of("publish", "a", "-d", "1", PUSHUP_URL=server.url, PUSHUP_TOKEN=token)
+        assert "401" in said
+        assert token not in said
+        assert "not several" in error_of("poll", "a", PUSHUP_URL=server.url, PUSHUP_TOKEN=token, PUSHUP_KEY=KEY)
+        assert "nowhere" in error_of("poll", "a", "--token-file", "nowhere", PUSHUP_URL=server.url)
+        said = error_of("poll", "a", "--token", f"{token} x", PUSHUP_URL=server.url)
+        assert "printable ASCII" in said
+        assert token not in said
 
 
 def test_json_log(serve: Serve) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from pushup.client import Client, ClientError
 from pushup.client.client import LAST_SECONDS
+from pushup.client.credentials import Credentials
 from tests.server.certificates import write_certificate
 from tests.server.conftest import Serve
 from tests.server.document_samples import sample
@@ -22,6 +23,7 @@ from tests.server.hung_server import HANGS, hung_server
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
+from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 
 class Scripted(Client):
@@ -269,3 +271,104 @@ def error_of(call: Callable[[], object]) -> ClientError | None:
     except ClientError as error:
         return error
     return None
+
+
+Follow = Callable[..., Iterator[dict[str, Any]]]
+
+FOLLOWING: dict[str, Callable[[Client], Follow]] = {
+    "polls": lambda client: client.follow,
+    "streams": lambda client: client.events,
+}
+
+
+def data_of(answer: dict[str, Any]) -> list[Any]:
+    """What an answer, or an event, delivers."""
+    messages = answer["messages"] if "messages" in answer else [answer["data"]] if "data" in answer else []
+    return [message["data"] for message in messages]
+
+
+@pytest.mark.parametrize("by", FOLLOWING)
+def test_a_follower_whose_tokens_end(serve: Serve, by: str) -> None:
+    """Tokens of 2 s, one after the other, and one that is revoked: it gets everything, and hears of no trouble. Later
+    tokens that are refused as well are an error."""
+    issuer = TokenIssuer(2.0, poll=["a"])
+    with serve(**SETTINGS) as server, Client(server.url, token=issuer.token) as client, server.caller() as caller:
+
+        def fail(error: ClientError, pause: float) -> None:
+            raise AssertionError(error)
+
+        got: list[Any] = []
+        following = FOLLOWING[by](client)(["a"], on_trouble=fail)
+        for number in range(8):
+            caller.publish(["a"], number)
+            while number not in got:
+                got += data_of(next(following))
+            time.sleep(0.5)
+        assert got == list(range(8))
+        assert 2 <= issuer.count <= 6
+        caller.call("POST", "/v1/revoke", {"sub": "7"})
+        before = issuer.count
+        caller.publish(["a"], 8)
+        while 8 not in got:
+            got += data_of(next(following))
+        assert before < issuer.count <= before + 2  # the first may be of the second of the revocation
+        issuer.issued_at = int(time.time()) - 1
+        caller.call("POST", "/v1/revoke", {"sub": "7"})
+        with pytest.raises(ClientError) as caught:
+            list(following)
+        assert caught.value.problem["type"] == "urn:pushup:revoked"
+
+
+def test_a_token_is_replaced_when_the_server_says_that_it_ends() -> None:
+    """Not before, and not only when it is refused."""
+    tokens = iter(("one", "two"))
+    credentials = Credentials(None, lambda: next(tokens), threading.Event())
+    for expires_in, sent in ((60.0, "one"), (0.0, "one"), (60.0, "two"), (None, "two")):
+        assert credentials.headers() == {"Authorization": f"Bearer {sent}"}
+        credentials.accepted(expires_in)
+
+
+def test_a_publisher_whose_token_ends(serve: Serve) -> None:
+    """It publishes with the next one."""
+    issuer = TokenIssuer(1.0, publish=["a"])
+    with serve(**SETTINGS) as server, Client(server.url, token=issuer.token) as client:
+        client.publish(["a"], 1)
+        time.sleep(1.1)
+        client.publish(["a"], 2)
+        assert issuer.count == 2
+        with pytest.raises(ClientError, match="403"):
+            client.publish(["b"], 3)
+
+
+def test_a_token_that_cannot_be_had_for_a_while(serve: Serve) -> None:
+    """A follower says so, and tries again; any other call raises. No error shows a token."""
+    issuer = TokenIssuer(60.0, poll=["a"])
+    troubles: list[str] = []
+    answers: list[Callable[[], str]] = [lambda: str(1 // 0), lambda: "no token\n", issuer.token]
+
+    def token() -> str:
+        return answers.pop(0)() if len(answers) > 1 else answers[0]()
+
+    with serve(**SETTINGS) as server, server.caller() as caller:
+        caller.publish(["a"], 1)
+        with Client(server.url, token=token, retry_seconds=(0.01, 0.01)) as client:
+            follower = client.follow(["a"], on_trouble=lambda error, pause: troubles.append(str(error)))
+            assert data_of(next(follower)) == [1]
+        assert troubles == [
+            "cannot get a token: integer division or modulo by zero",
+            "cannot get a token: the token is not valid; a token is printable ASCII without spaces",
+        ]
+
+
+def test_a_token_that_is_a_text(serve: Serve) -> None:
+    """It is used until it ends; and not together with a key."""
+    issuer = TokenIssuer(1.0, poll=["a"])
+    with serve(**SETTINGS) as server, Client(server.url, token=issuer.token()) as client:
+        client.poll(["a"], timeout=0)
+        with pytest.raises(ClientError) as caught:
+            list(client.follow(["a"], on_trouble=lambda error, pause: None))
+        assert caught.value.problem["type"] == "urn:pushup:token-expired"
+    with pytest.raises(ValueError, match="either a key or a token"):
+        Client(server.url, "key", token="token")
+    with pytest.raises(ValueError, match="not valid"):
+        Client(server.url, token="a token")
