@@ -58,10 +58,7 @@ class BoundedTable(Generic[R]):
 
     def put(self, row: R) -> None:
         """Add the newest row, or put it in the place of one with its name."""
-        name = row.row_name
-        self._rows[name] = row
-        self._rows.move_to_end(name)
-        self._changes.note(name)
+        self._keep(row)
         for _ in range(min(2, len(self._rows) - self.limit)):
             self._drop_oldest()
 
@@ -76,6 +73,12 @@ class BoundedTable(Generic[R]):
         while most > 0 and self._rows and next(iter(self._rows.values())).time <= horizon:
             self._drop_oldest()
             most -= 1
+
+    def _keep(self, row: R) -> None:
+        name = row.row_name
+        self._rows[name] = row
+        self._rows.move_to_end(name)
+        self._changes.note(name)
 
     def _drop_oldest(self) -> None:
         name, _ = self._rows.popitem(last=False)

@@ -68,7 +68,7 @@ class Revocations(BoundedTable[Revocation]):
         if before is not None:
             issued_before = max(issued_before, before.issued_before)
         row = Revocation(command.by, command.name, issued_before, sequence, time)
-        self.put(row)
+        self._keep(row)  # not `put`, which drops others if the limit has become smaller
         return row
 
     def include(self, grant: Grant) -> bool:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from pushup.core.commands import Continue, Entry, Revoke
+from pushup.core.commands import Configure, Continue, Entry, Revoke
 from pushup.core.cursor import sequence_in
 from pushup.core.held_polls import SLICE
 from pushup.core.limits import Limits
@@ -218,6 +219,17 @@ def test_a_full_table_refuses() -> None:
     node.clock.rightNow = NOW + 10 + LIFETIME + SLACK_SECONDS
     node.revoke(sub="7")
     assert set(node.state.revocations.names()) == {"sub:1", "sub:3", "sub:7"}
+
+
+def test_a_smaller_limit_drops_none() -> None:
+    """One that is revoked again, where there are more than the new limit allows, takes the place of none but itself."""
+    node = RevokingNode(revocations_limit=5)
+    for name in ("1", "2", "3", "4"):
+        node.revoke(sub=name)
+    node.node.submit(Configure(structs.replace(node.state.limits, revocations_limit=1)), lambda outcome: None)
+    node.revoke(sub="3")
+    assert set(node.state.revocations.names()) == {"sub:1", "sub:2", "sub:3", "sub:4"}
+    node.revoke(503, sub="5")
 
 
 def test_a_revocation_is_kept_for_as_long_as_tokens_live(node: RevokingNode) -> None:
