@@ -252,3 +252,11 @@ def column(docstring: str, heading: str) -> Iterator[str]:
             index, header = (cells.index(heading) if heading in cells else None), False
         elif index is not None and set(cells[index]) != {"-"}:
             yield cells[index]
+
+
+def test_no_file_of_the_product_is_long() -> None:
+    """A file is one subject, which fits into 300 lines."""
+    long = {
+        path: count for path in (ROOT / "pushup").rglob("*.py") if (count := len(path.read_text().splitlines())) > 300
+    }
+    assert long == {}

@@ -13,7 +13,7 @@ from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 from pushup.client.credentials import Credentials
-from pushup.client.http_connection import ClientError, connection
+from pushup.client.http_connection import ClientError, connection, read_reply
 
 TIMEOUT_SECONDS = 10.0
 """How long a call may take by default, beyond the time for which it asks the server to hold a poll."""
@@ -195,7 +195,7 @@ class Client:
             self._connection.request("GET", f"/v1/events?{query}", headers=sent | self._credentials.headers())
             response = self._connection.getresponse()
             if response.status != 200:
-                _read(response)
+                read_reply(response)
             self._credentials.accepted()
             while line := response.readline():
                 self._connection.allow(SILENCE_SECONDS)
@@ -258,7 +258,7 @@ class Client:
         while True:
             try:
                 self._connection.request(method, path, data, sent | self._credentials.headers())
-                value = _read(self._connection.getresponse())
+                value = read_reply(self._connection.getresponse())
                 self._credentials.accepted()
                 return value
             except ClientError as error:
@@ -291,19 +291,6 @@ class Client:
 
     def _unreachable(self, error: Exception) -> ClientError:
         return ClientError(f"cannot reach the server at {self._url}: {error or type(error).__name__}")
-
-
-def _read(response: http.client.HTTPResponse) -> dict[str, Any]:
-    """The JSON object in a response. Raises: ClientError for an error or anything else; OSError, HTTPException."""
-    text = response.read()
-    try:
-        value = json.loads(text) if text else {}
-    except ValueError:
-        value = {}
-    if response.status >= 400 or not isinstance(value, dict):
-        detail = value.get("detail", "") if isinstance(value, dict) else ""
-        raise ClientError(f"{response.status} {response.reason}: {detail}", response.status, value)
-    return value
 
 
 def _given(**fields: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import http.client
 import io
+import json
 import os
 import select
 import socket
@@ -189,3 +190,16 @@ class _Reader(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+def read_reply(response: http.client.HTTPResponse) -> dict[str, Any]:
+    """The JSON object in a response. Raises: ClientError for an error or anything else; OSError, HTTPException."""
+    text = response.read()
+    try:
+        value = json.loads(text) if text else {}
+    except ValueError:
+        value = {}
+    if response.status >= 400 or not isinstance(value, dict):
+        detail = value.get("detail", "") if isinstance(value, dict) else ""
+        raise ClientError(f"{response.status} {response.reason}: {detail}", response.status, value)
+    return value

@@ -94,6 +94,20 @@ def _value_mistakes(policy: ChannelPolicy, limits: Limits, message_limit_bytes: 
         )
 
 
+def rule_mistakes(
+    tables: tuple[ChannelTable, ...], *, has_tokens: bool, has_keys: bool, asks: bool
+) -> Iterator[tuple[str, str]]:
+    """Each place where a table asks for what is not set. `asks`: whether the application is asked who may poll."""
+    for number, table in enumerate(tables):
+        poll, publish = [f"channels[{number}].{name} (for {table.prefix!r})" for name in ("poll", "publish")]
+        if table.poll == "token" and not has_tokens:
+            yield poll, "tokens are accepted from nobody; set token_issuer and its keys"
+        if table.poll == "application" and not asks:
+            yield poll, "the application is not asked; set authorize_url or authorizer"
+        if table.publish == "key" and not has_keys:
+            yield publish, "there are no publish keys, so anybody could publish there; set publish_keys"
+
+
 def in_order(tables: tuple[ChannelTable, ...]) -> tuple[ChannelTable, ...]:
     """By prefix: two nodes have the same limits, in whichever order their files have them."""
     return tuple(sorted(tables, key=attrgetter("prefix")))

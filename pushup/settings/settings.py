@@ -32,7 +32,7 @@ from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address
 from pushup.node.drain import DrainLimits
 from pushup.secret_files import SecretFileError, read_secret, read_secrets
-from pushup.settings.channel_policies import ChannelSettings, in_order, policy_mistakes, with_policies
+from pushup.settings.channel_policies import ChannelSettings, in_order, policy_mistakes, rule_mistakes, with_policies
 from pushup.settings.convert import InTable, convert, is_text, suggestion
 from pushup.settings.server import ServerSettings
 from pushup.tokens.token_settings import TokenSettings
@@ -278,25 +278,13 @@ def _mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
         if values[name] < least:
             yield name, f"must be at least {' + '.join(parts)} ({least}), to hold {content}; it is {values[name]}"
     yield from policy_mistakes(settings.channels.channels, settings.queue, settings.publication.message_limit_bytes)
-    yield from _rule_mistakes(settings)
-    if _asks_itself(settings.authorization.authorize_url, settings.server.listen):
-        yield "authorize_url", "PushUp itself listens at this address; write the address of your application"
-
-
-def _rule_mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Each channel that nobody could poll, because what it asks for is not set."""
     asks = bool(settings.authorization.authorize_url or settings.authorization.authorizer)
-    for number, table in enumerate(settings.channels.channels):
-        place = f"channels[{number}].poll (for {table.prefix!r})"
-        if table.poll == "token" and not settings.tokens.issuers:
-            yield place, "tokens are accepted from nobody; set token_issuer and its keys"
-        if table.publish == "key" and not settings.server.publish_keys:
-            key_place = f"channels[{number}].publish (for {table.prefix!r})"
-            yield key_place, "there are no publish keys, so anybody could publish there; set publish_keys"
-        if table.poll == "application" and not asks:
-            yield place, "the application is not asked; set authorize_url or authorizer"
+    has_tokens, has_keys = bool(settings.tokens.issuers), bool(settings.server.publish_keys)
+    yield from rule_mistakes(settings.channels.channels, has_tokens=has_tokens, has_keys=has_keys, asks=asks)
     if settings.authorization.ticket_seconds > settings.queue.token_lifetime_limit_seconds:
         yield "ticket_seconds", "must not exceed token_lifetime_limit_seconds, or a revocation would be forgotten first"
+    if _asks_itself(settings.authorization.authorize_url, settings.server.listen):
+        yield "authorize_url", "PushUp itself listens at this address; write the address of your application"
 
 
 def _asks_itself(authorize_url: str, listen: tuple[str, ...]) -> bool:
