@@ -36,7 +36,10 @@ class ChannelRules:
 
     def of(self, name: str) -> ChannelRule:
         """That of the channel with this name. O(rules)."""
-        return next(rule for rule in self._rules if name.startswith(rule.prefix))
+        for rule in self._rules:
+            if name.startswith(rule.prefix):
+                break
+        return rule  # the last one's prefix is empty
 
     def only_for_keys(self, channels: Sequence[str]) -> str:
         """The first name of these channels on which tokens may not publish; empty if there is none."""
