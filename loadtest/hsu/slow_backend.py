@@ -116,7 +116,8 @@ class _Good:
         self._publisher = Connection(self.loop, server.address, lambda connection, status, body: None)
         self._channels = [f"good:{number}" for number in range(GOOD_CLIENTS)]
         for channel in self._channels:
-            ticket = tickets.seal((channel,), issued_at=0, expires=int(time.time()) + 3600, subject="")
+            now = int(time.time())
+            ticket = tickets.seal((channel,), issued_at=now, expires=now + 3600, subject="")
             self._follow(server, channel, f"PushUp-Ticket: {ticket}\r\n")
 
     def measure(self, seconds: float) -> list[float]:
