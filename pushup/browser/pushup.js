@@ -495,6 +495,7 @@ class Token {
   #since = 0; // when it was fetched
   #endsAt = 0; // as far as is known
   #isGood = false; // the server has accepted it
+  #revokedAt = -Infinity; // what was asked for before that is as good as revoked
 
   /** @param {PushUp} client */
   constructor(client) {
@@ -515,12 +516,17 @@ class Token {
 
   #fetch() {
     this.renewAt = Infinity;
-    return (this.coming ??= this.#ask().finally(() => (this.coming = undefined)));
+    if (this.coming) return this.coming;
+    const coming = this.#ask().finally(() => {
+      if (this.coming === coming) this.coming = undefined;
+    });
+    return (this.coming = coming);
   }
 
   async #ask() {
     const client = this.#client;
     const { token } = client.options;
+    const askedAt = client.now();
     const late = async () => {
       await client.sleep(TOKEN_PATIENCE);
       throw new Error("PushUp: token() takes too long");
@@ -528,7 +534,7 @@ class Token {
     try {
       const text = await Promise.race([typeof token === "function" ? token() : token, late()]);
       const now = client.now();
-      if (text !== this.#text || now >= this.#endsAt) {
+      if (askedAt > this.#revokedAt && (text !== this.#text || now >= this.#endsAt)) {
         this.#text = text;
         this.#since = now;
         this.#endsAt = Infinity;
@@ -565,7 +571,11 @@ class Token {
   ended(text, problem) {
     const now = this.#client.now();
     if (text !== this.#text || now >= this.#endsAt) return true;
-    if (isRevoked(problem)) this.revoked++;
+    if (isRevoked(problem)) {
+      this.revoked++;
+      this.#revokedAt = now;
+      this.coming = undefined; // the application may have issued it before
+    }
     this.#endsAt = 0;
     return this.#isGood && now - this.#since >= BRIEF;
   }

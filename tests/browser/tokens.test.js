@@ -149,6 +149,26 @@ test("a revoked token: with a later one the page goes on, as often as that happe
   }
 });
 
+test("a token that was under way when the last one was revoked does not count as another", async () => {
+  for (const transport of BOTH) {
+    const w = signed(290);
+    let give;
+    const token = async () => {
+      const text = await w.token();
+      return text === "t2" ? new Promise((resolve) => (give = () => resolve(text))) : text;
+    };
+    const { sub, messages, states } = w.page({ transport, token }).subscribe(["a"]);
+    for (let second = 0; second < 290 && !give; second++) await w.run(1);
+    w.service.revoke("t1", "t2");
+    w.publish("a", 1);
+    await w.run(0.5);
+    give();
+    await w.run(5);
+    assert.deepEqual([sub.state.state, messages, w.asked.length], ["live", [1], 3], transport);
+    only(states, "live", "catching-up");
+  }
+});
+
 test("two connections whose token is revoked stop for that no sooner than one", async () => {
   const w = signed(290);
   const page = w.page({ token: w.token });
