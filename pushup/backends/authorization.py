@@ -58,7 +58,7 @@ class AuthorizationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.ticket_key and len(self.ticket_key) < MIN_KEY_LENGTH:
             yield "ticket_key", f"a key has at least {MIN_KEY_LENGTH} characters"
         if self.ticket_seconds > TICKET_LIMIT_SECONDS:
-            yield "ticket_seconds", "must be at most a day (1d), because a ticket cannot be revoked"
+            yield "ticket_seconds", "must be at most a day (1d)"
 
 
 def url_mistake(url: str) -> str | None:

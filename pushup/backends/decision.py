@@ -13,7 +13,7 @@ from pushup.core.errors import Forbidden, Overloaded, Unauthorized, Unavailable
 from pushup.core.grant import SUBJECT_LIMIT_BYTES, is_subject
 
 TICKET_LIMIT_SECONDS = 86_400.0
-"""The longest lifetime of a ticket, whatever the application says: a ticket cannot be revoked."""
+"""The longest lifetime of a ticket, whatever the application says."""
 
 
 class Decision(Struct, forbid_unknown_fields=True):

@@ -58,7 +58,7 @@ class KeyUrl:
         if self._fetching is not None:
             self._fetching.cancel()
 
-    def looks_for(self, kid: str) -> bool:
+    def looks_for_more(self) -> bool:
         """Fetch the keys, unless that was a moment ago, for one is missing; whether there may soon be others."""
         if self._clock.seconds() >= self._asked_at + AGAIN_SECONDS:
             self.fetch()

@@ -45,8 +45,8 @@ class KeySource(Protocol):
     def keys(self) -> Sequence[SigningKey]:
         """Those that are known now."""
 
-    def looks_for(self, kid: str) -> bool:
-        """Whether it is looking for more keys, now that it does not have the one with this name."""
+    def looks_for_more(self) -> bool:
+        """Whether it is looking for more keys, now that one is missing."""
 
 
 class FixedKeys(Struct, frozen=True):
@@ -54,7 +54,7 @@ class FixedKeys(Struct, frozen=True):
 
     keys: tuple[SigningKey, ...]
 
-    def looks_for(self, kid: str) -> bool:
+    def looks_for_more(self) -> bool:
         return False
 
 
@@ -160,7 +160,7 @@ def _signer(
     if signer is not None:
         return signer
     is_looked_for = not candidates and algorithm in PUBLIC_ALGORITHMS
-    if is_looked_for and any([source.looks_for(kid) for source in issuer.sources]):  # noqa: C419 - each is told
+    if is_looked_for and any([source.looks_for_more() for source in issuer.sources]):  # noqa: C419 - each is told
         raise Unavailable("the keys of the token's issuer are being fetched", retry_after=RETRY_AFTER_SECONDS)
     if candidates:
         raise ValueError("the token's signature is not valid")

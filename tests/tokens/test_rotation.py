@@ -117,7 +117,7 @@ def test_forgetting(now: Now) -> None:
     class Source:
         keys = (key("ES256"),)
 
-        def looks_for(self, kid: str) -> bool:
+        def looks_for_more(self) -> bool:
             return False
 
     source = Source()

@@ -43,10 +43,6 @@ class PublishKey(Struct, frozen=True):
     """SHA-256."""
     grant: Grant
 
-    @property
-    def name(self) -> str:
-        return self.grant.key_name
-
 
 def digest_of(key: str) -> bytes:
     """What identifies a key. One that is sent is ISO-8859-1, as all header fields."""
