@@ -120,11 +120,11 @@ class PushUpService(InOrder):
             rules=ChannelRules(*channel_rules(settings)),
         )
         limit = settings.authorization.authorize_queue_limit_bytes
-        poll_access = PollAccess(node, self._access, host.wall, self._authorization, limit)
+        self._poll_access = PollAccess(node, self._access, host.wall, self._authorization, limit)
         streaming = Streaming(
             node,
             PollReader(settings.poll, for_streams=True),
-            poll_access,
+            self._poll_access,
             settings.stream,
             seconds=host.reactor.seconds,
             soon=host.demultiplexer.soon,
@@ -139,7 +139,7 @@ class PushUpService(InOrder):
             origins=origins,
             error_responder=ErrorResponder(host.metrics, host.reactor.seconds),
             machine=machine,
-            poll_access=poll_access,
+            poll_access=self._poll_access,
             streaming=streaming,
         )
         connections, reserved = host.connection_limit(
@@ -201,6 +201,7 @@ class PushUpService(InOrder):
 
     def _start_asking(self) -> None:
         if self._tokens is not None:
+            self._tokens.on_change = self._poll_access.end_withdrawn
             self._tokens.start()
 
     async def _stop_asking(self) -> None:
@@ -229,6 +230,7 @@ class PushUpService(InOrder):
             if "ticket_key" in reloaded.applied:
                 self._authorization.use_tickets(make_tickets(reloaded.settings.authorization))
             self._authorization.renew_connections()
+        self._poll_access.end_withdrawn()
         return reloaded
 
     def _use_tokens(self, settings: Settings) -> None:
@@ -240,7 +242,7 @@ class PushUpService(InOrder):
                 raise SettingsError(f"the keys of tokens: {error}") from None
         elif (tokens := make_tokens(settings, self._host)) is not None:
             self._tokens = tokens
-            tokens.start()
+            self._start_asking()
         self._access.rules.use(*channel_rules(settings))
         self._access.use_tokens(self._tokens if settings.tokens.issuers else None, settings.tokens.token_cookie)
 

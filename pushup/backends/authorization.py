@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Protocol
@@ -118,6 +119,10 @@ class Authorization:
     def use_tickets(self, tickets: Tickets) -> None:
         """Seal and accept tickets with another key. Tickets sealed before are no longer valid."""
         self._tickets = tickets
+
+    def key_ends(self) -> dict[str, float]:
+        """Until when the key of tickets is valid, by its `Grant.key_id`."""
+        return {self._tickets.key_id: math.inf}
 
     def renew_connections(self) -> None:
         """Ask over new connections from now on, which trust the certificates that are installed now."""

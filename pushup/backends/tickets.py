@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
+from hashlib import sha256
 from hmac import compare_digest, digest
 
 from pushup.core.grant import Grant, to_read
@@ -27,6 +28,8 @@ class Tickets:
 
     def __init__(self, key: bytes) -> None:
         self._key = key
+        self.key_id = f"ticket {sha256(key).hexdigest()}"
+        """What the grants in its tickets name this key."""
 
     def seal(self, channels: Iterable[str], *, issued_at: int, expires: int, subject: str) -> str:
         """A ticket for exactly these channels; times in whole seconds since the epoch."""
@@ -42,7 +45,8 @@ class Tickets:
         if match is None or not compare_digest(match[5], self._seal(channels, match[1])):
             return None
         subject = urlsafe_b64decode(match[4]).decode()
-        return to_read(channels, subject=subject, issued_at=int(match[2]), valid_until=int(match[3]))
+        issued_at, expires = int(match[2]), int(match[3])
+        return to_read(channels, subject=subject, issued_at=issued_at, valid_until=expires, key_id=self.key_id)
 
     def _seal(self, channels: Iterable[str], head: str) -> str:
         # Names contain no control characters, so line ends separate them.

@@ -109,7 +109,7 @@ const REFUSALS = 5; // in a row, after which the application is not asked again
 const TOKEN_PATIENCE = 10_000; // for the application's function
 const TOKEN_FAILURES = 2; // of this function in a row, of which the page is not told
 const TOKEN_EARLY = 60_000; // a new token is fetched so long before the old one ends, or in the last quarter of its time
-const BRIEF = 1_000; // a token or ticket that was good for so long has served its time
+const BRIEF = 1_000; // a token that was good for so long has served its time
 const REVOKED = 2; // tokens in a row, after which no other is asked for
 const REVOKED_PAUSE = 2_000; // tokens from the second of a revocation are refused, and clocks differ
 const GREET = 3_000; // a leader that has not been heard of for so long
@@ -439,8 +439,7 @@ class Connection {
     const { status, problem } = trouble;
     const pause = isRevoked(problem) ? REVOKED_PAUSE : trouble.pause;
     if (pause) this.notBefore = now + pause;
-    const wasBrief = trouble.message === "ended" && this.began && now - this.began >= BRIEF;
-    const ticketEnded = this.ticket && (wasBrief || problem.type === "urn:pushup:ticket-expired");
+    const ticketEnded = this.ticket && problem.type === "urn:pushup:ticket-expired";
     if (ticketEnded || (status === 401 && client.token.ended(this.token, problem))) {
       this.ticket = ""; // without it the application is asked
       this.failures = 0;

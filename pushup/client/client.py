@@ -177,7 +177,9 @@ class Client:
                     cursor = event.get("id", cursor)
                     yield event
             except ClientError as error:
-                if not self._credentials.may_retry(error):
+                if error.problem.get("type") == "urn:pushup:ticket-expired":
+                    self._tickets.pop(frozenset(channels), None)  # without it the application is asked
+                elif not self._credentials.may_retry(error):
                     self._wait(error, trouble, on_trouble)
                     trouble += 1
             else:

@@ -20,7 +20,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `poll_index` | where each of them is, by name and by deadline; what can happen to it, as a table |
 | `poll_migration` | moving them to another state, a few at a time |
 | `subscription` | one held poll; who waits on one name |
-| `held_on_grants` | the held polls and streams on tokens and tickets, by user |
+| `held_on_grants` | the held polls and streams on tokens, tickets and keys, by user |
 | `poll`, `cursor` | what a client asks for, and how far it has seen; epochs, which cursors name |
 | `answer` | what a poll gets: messages, gaps, closings, the next cursor |
 | `reading` | how a poll's answer is made of the state; decides who gets a gap |

@@ -92,6 +92,9 @@ class Grant(Struct, frozen=True):
     """What the application calls the token (`jti`); empty: it has no name, or there is no token."""
     is_of_token: bool = False
     """Whether a signed token says all this."""
+    key_id: str = ""
+    """Which key all this stands on: the one that signed the token or sealed the ticket, or the publish key; empty: none
+    does."""
 
     def allows(self, right: Right, channels: Iterable[str]) -> bool:
         """Whether it has this right for all these channels."""
@@ -104,9 +107,12 @@ class Grant(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a revocation of it may be called (`Revocation.row_name`): its subject, and its token's own name."""
+        """What a revocation of it may be called (`Revocation.row_name`): its subject, and its token's own name.
+
+        Without any, it is called by its key, if there is one.
+        """
         named = (("sub", self.subject), ("jti", self.token_id))
-        return tuple([f"{by}:{name}" for by, name in named if name])
+        return tuple([f"{by}:{name}" for by, name in named if name]) or ((f"key:{self.key_id}",) if self.key_id else ())
 
     def quota_keys(self, address: str) -> tuple[tuple[str, str], ...]:
         """What the request counts as, if it comes from this address: kinds and names, the most specific first."""
@@ -119,8 +125,14 @@ NOTHING = Grant()
 
 
 def to_read(
-    channels: tuple[str, ...], *, subject: str, issued_at: float, valid_until: float, new_ticket: str = ""
+    channels: tuple[str, ...],
+    *,
+    subject: str,
+    issued_at: float,
+    valid_until: float,
+    new_ticket: str = "",
+    key_id: str = "",
 ) -> Grant:
     """The grant to read exactly these channels."""
     rights: dict[Right, Scope] = {"read": Scope(channels)}
-    return Grant(rights, subject, issued_at=issued_at, valid_until=valid_until, new_ticket=new_ticket)
+    return Grant(rights, subject, issued_at=issued_at, valid_until=valid_until, new_ticket=new_ticket, key_id=key_id)

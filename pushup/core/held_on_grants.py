@@ -1,4 +1,4 @@
-"""The polls and streams that a node holds on tokens and tickets, so that they can be ended before their time."""
+"""The polls and streams that a node holds on tokens, tickets and keys, so that they can be ended before their time."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ class HeldOnGrant(Protocol):
         """Tell its client why it ends. It calls `discard`; if it has ended already it does nothing."""
 
 
+Why = Callable[[Grant], PushUpError | None]
+"""Why what is held on a grant ends now; None: it goes on."""
+
+
 class HeldOnGrants:
-    """Contains nothing that has ended, and nothing whose grant has neither subject nor name. Each change is O(1)."""
+    """Contains nothing that has ended, and nothing whose grant has no name (`Grant.names`). Each change is O(1)."""
 
     def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
         """`soon` calls its argument later, in this turn of the reactor or the next."""
@@ -30,12 +34,12 @@ class HeldOnGrants:
         self._held: dict[str, dict[HeldOnGrant, None]] = {}  # in order of arrival, the same in each run of a simulation
 
     def of(self, name: str) -> tuple[HeldOnGrant, ...]:
-        """What is held for a subject or on a token, as revocations name it; the oldest first."""
+        """What is held for a subject, or on a token or a key, as `Grant.names` calls it; the oldest first."""
         return tuple(self._held.get(name, ()))
 
     @property
     def names(self) -> frozenset[str]:
-        """The subjects and tokens for which something is held. O(their number)."""
+        """The subjects, tokens and keys for which something is held. O(their number)."""
         return frozenset(self._held)
 
     def add(self, held: HeldOnGrant) -> None:
@@ -51,22 +55,23 @@ class HeldOnGrants:
                 if not under_name:
                     del self._held[name]
 
-    def end(self, name: str, is_revoked: Callable[[Grant], bool], error: PushUpError) -> None:
-        """End what is held under this name on grants that are revoked, in slices.
+    def end(self, name: str, why: Why) -> None:
+        """End what is held under this name on grants for which there is a reason, in slices.
 
         What arrives later, or is answered before its slice, is not ended: refuse such grants first.
         """
-        self._end_some(iter([held for held in self._held.get(name, ()) if is_revoked(held.grant)]), error)
+        reasons = [(held, why(held.grant)) for held in self._held.get(name, ())]
+        self._end_some(iter([(held, error) for held, error in reasons if error is not None]))
 
-    def end_all(self, is_revoked: Callable[[Grant], bool], error: PushUpError) -> None:
+    def end_all(self, why: Why) -> None:
         """The same for all names. O(all)."""
         for name in list(self._held):
-            self.end(name, is_revoked, error)
+            self.end(name, why)
 
-    def _end_some(self, ending: Iterator[HeldOnGrant], error: PushUpError) -> None:
+    def _end_some(self, ending: Iterator[tuple[HeldOnGrant, PushUpError]]) -> None:
         count = 0
-        for held in islice(ending, SLICE):
+        for held, error in islice(ending, SLICE):
             held.end(error)
             count += 1
         if count == SLICE:
-            self._soon(partial(self._end_some, ending, error))
+            self._soon(partial(self._end_some, ending))

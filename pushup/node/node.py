@@ -24,6 +24,7 @@ from pushup.core.answer import Answer
 from pushup.core.commands import Ack, Command, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError, Refusal, revoked
+from pushup.core.grant import Grant
 from pushup.core.held_on_grants import HeldOnGrants
 from pushup.core.held_polls import SLICE, HeldPolls
 from pushup.core.limits import HoldLimits, Limits
@@ -89,7 +90,7 @@ class Node(HoldsState, Generic[H]):
         self.addresses: tuple[str, ...] = ()
         """The addresses it listens on; empty until it does."""
         self.held_on_grants = HeldOnGrants(soon)
-        """The polls and streams on tokens and tickets, which add and discard themselves."""
+        """The polls and streams on tokens, tickets and keys, which add and discard themselves."""
 
     def start(self) -> None:
         """Follow the broadcast. Raises: what `Broadcast.start` does."""
@@ -212,7 +213,7 @@ class Node(HoldsState, Generic[H]):
             self._expiry.wake()
         self.polls.wake(state.touched)
         if state.touched.revoked is not None:
-            self.held_on_grants.end(state.touched.revoked, state.is_revoked, revoked())
+            self.held_on_grants.end(state.touched.revoked, self._why_revoked)
         self._deliver_soon()
         return outcome
 
@@ -223,10 +224,13 @@ class Node(HoldsState, Generic[H]):
         state.cache.dropped = self.state.cache.dropped
         self.state = state
         self.polls.use(state)
-        self.held_on_grants.end_all(state.is_revoked, revoked())
+        self.held_on_grants.end_all(self._why_revoked)
         if self._expiry.is_asleep:
             self._expiry.wake()
         self._deliver_soon()
+
+    def _why_revoked(self, grant: Grant) -> PushUpError | None:
+        return revoked() if self.state.is_revoked(grant) else None
 
     def _take_apart(self, old: Iterator[None]) -> None:
         """Free one slice of a state that was replaced."""

@@ -13,6 +13,7 @@ import re
 from base64 import b64decode
 from datetime import datetime
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ class SigningKey(Struct, frozen=True):
     """Its name; empty: it has none, and may be that of any token."""
     valid_until: float = math.inf
     """Seconds since the epoch, exclusive."""
+    fingerprint: str = ""
+    """Of the key alone, without its name and its end."""
 
     def may_be_of(self, algorithm: str, kid: str, now: float) -> bool:
         """Whether a token with this header may be signed with it."""
@@ -96,7 +99,7 @@ def _secret_key(line: str) -> SigningKey:
         raise ValueError(f"is not valid; a secret has at least {MIN_SECRET_BYTES} ASCII characters, best random ones")
     if _is_public(secret):
         raise ValueError("is a public key or a certificate, which everybody may know; write it to token_keys_file")
-    return SigningKey("HS256", secret.encode(), _checked_kid(kid), until)
+    return SigningKey("HS256", secret.encode(), _checked_kid(kid), until, _fingerprint(secret.encode()))
 
 
 def _is_public(secret: str) -> bool:
@@ -173,16 +176,24 @@ def _pem_key(kind: str, block: bytes) -> SigningKey:
 def _public_key(key: Any, kid: str = "") -> SigningKey:
     """Raises: ValueError if no algorithm is for this key."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < MIN_RSA_BITS:
             raise ValueError(f"contains an RSA key of {key.key_size} bits; it needs at least {MIN_RSA_BITS}")
-        return SigningKey("RS256", key, kid)
-    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
-        return SigningKey("ES256", key, kid)
-    if isinstance(key, ed25519.Ed25519PublicKey):
-        return SigningKey("EdDSA", key, kid)
-    raise ValueError("contains a key for another algorithm than RS256, ES256 (P-256) and EdDSA (Ed25519)")
+        algorithm = "RS256"
+    elif isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1):
+        algorithm = "ES256"
+    elif isinstance(key, ed25519.Ed25519PublicKey):
+        algorithm = "EdDSA"
+    else:
+        raise ValueError("contains a key for another algorithm than RS256, ES256 (P-256) and EdDSA (Ed25519)")
+    fingerprint = _fingerprint(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+    return SigningKey(algorithm, key, kid, fingerprint=fingerprint)
+
+
+def _fingerprint(key: bytes) -> str:
+    return sha256(key).hexdigest()
 
 
 class _KeySet(Struct):

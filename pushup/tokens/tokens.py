@@ -33,11 +33,17 @@ class Tokens:
         self._wall = wall
         self._key_urls: dict[str, KeyUrl] = {}
         self._is_running = False
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when keys were fetched that differ from those before."""
         self.use(settings)
 
     def grant(self, token: str) -> Grant:
         """As `Verifier.grant`."""
         return self._verifier.grant(token)
+
+    def key_ends(self) -> dict[str, float]:
+        """As `Verifier.key_ends`."""
+        return self._verifier.key_ends()
 
     def use(self, settings: TokenSettings) -> None:
         """Accept the tokens of these issuers from now on. Key files are read again, and keys at URLs fetched again.
@@ -52,9 +58,13 @@ class Tokens:
                 old.stop()
         self._verifier, self._key_urls = verifier, key_urls
         for key_url in key_urls.values():
-            key_url.on_change = verifier.forget
+            key_url.on_change = self._changed
             if self._is_running:
                 key_url.fetch()
+
+    def _changed(self) -> None:
+        self._verifier.forget()
+        self.on_change()
 
     def _issuers(self, settings: TokenSettings, key_urls: dict[str, KeyUrl]) -> list[Issuer]:
         """Raises: ValueError."""

@@ -66,6 +66,10 @@ class Issuer(Struct, frozen=True):
     expected: Expected
     sources: tuple[KeySource, ...]
 
+    def id_of(self, key: SigningKey) -> str:
+        """What the grants of tokens that this issuer has signed with this key name it."""
+        return f"{self.name} {key.fingerprint}"
+
 
 class Verifier:
     """Accepts the tokens of these issuers."""
@@ -79,6 +83,15 @@ class Verifier:
     def forget(self) -> None:
         """The keys have changed: verify each token again."""
         self._known = Memo(KNOWN_BYTES)
+
+    def key_ends(self) -> dict[str, float]:
+        """Until when each key is valid that is known now: its `Grant.key_id`, and seconds since the epoch."""
+        return {
+            issuer.id_of(key): key.valid_until
+            for issuer in self._issuers.values()
+            for source in issuer.sources
+            for key in source.keys
+        }
 
     def grant(self, token: str) -> Grant:
         """What a token allows now.
@@ -120,7 +133,7 @@ class Verifier:
         signed = token[: match.end(2)].encode()
         key = _signer(issuer, algorithm, kid, now, lambda key: key.has_signed(signed, signature))
         grant = grant_of(claims, issuer.expected, now)
-        return replace(grant, valid_until=key.valid_until) if key.valid_until < grant.valid_until else grant
+        return replace(grant, valid_until=min(grant.valid_until, key.valid_until), key_id=issuer.id_of(key))
 
 
 def _decoded(part: str, what: str) -> bytes:

@@ -106,7 +106,7 @@ def test_a_ticket_is_a_grant(channels: list[str], issued_at: int, expires: int, 
     ticket = TICKETS.seal(channels, issued_at=issued_at, expires=expires, subject=subject)
     names = tuple(channels)
     assert TICKETS.open(ticket, names) == Grant(
-        {"read": Scope(names)}, subject, issued_at=issued_at, valid_until=expires
+        {"read": Scope(names)}, subject, issued_at=issued_at, valid_until=expires, key_id=TICKETS.key_id
     )
     assert re.fullmatch(r"[A-Za-z0-9_=.-]+", ticket)
 

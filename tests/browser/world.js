@@ -97,6 +97,7 @@ function before(one, other) {
   return one.time < other.time || (one.time === other.time && one.order < other.order);
 }
 
+const TICKET_ENDED = { status: 401, type: "urn:pushup:ticket-expired" };
 const EARLY = 250; // a held poll is answered this long before its token ends, ms
 
 /** The service: one list of messages, and nodes that have applied it up to somewhere. */
@@ -247,7 +248,7 @@ export class Service {
       if (refusal) return refusal;
     }
     if (this.ticketTime && ticket > this.clock.now) return null;
-    if (this.ticket && ticket && ticket !== this.ticket) return { status: 401, type: "urn:pushup:ticket-expired" };
+    if (this.ticket && ticket && ticket !== this.ticket) return TICKET_ENDED;
     if (this.tokens && !this.tokens.has(token)) return { status: 401, type: "urn:pushup:unauthorized" };
     if (body?.channels.length > this.channelLimit) return { status: 400, type: "urn:pushup:bad-request" };
     if (body && !["earliest", "now"].includes(body.cursor) && !this.position(body.cursor))
@@ -356,7 +357,7 @@ export class Network {
       request.unhold();
       const refusal = service.tokenRefusal(token);
       if (refusal) return answer(401, refusal);
-      if (until <= clock.now) return answer(401, { type: "urn:pushup:ticket-expired" });
+      if (until <= clock.now) return answer(401, TICKET_ENDED);
       const content = service.look(node, asked);
       request.useful = content.messages.length > 0;
       const left = (until - clock.now) / 1000;
@@ -467,9 +468,9 @@ export class Network {
     const close = clock.after(limit, () => tab.deliver(() => end(faults.cutAfter ? new TypeError("cut") : true)));
     /** Its token or ticket has ended, or was revoked. */
     const endWithGrant = () => {
-      const refusal = service.tokenRefusal(token);
-      if (!refusal && until > clock.now) return;
-      if (refusal) send(`event: error\ndata: ${JSON.stringify(refusal)}\n\n`);
+      const refusal = service.tokenRefusal(token) ?? (until > clock.now ? null : TICKET_ENDED);
+      if (!refusal) return;
+      send(`event: error\ndata: ${JSON.stringify(refusal)}\n\n`);
       clock.at((request.arrives ?? clock.now) + 1, () => tab.deliver(() => end(true)));
     };
     service.held.add(endWithGrant);

@@ -77,10 +77,10 @@ class AuthorizedNode(InMemoryNode):
 
     def _access(self, node: Node[Any], access: Access, clock: Clock) -> PollAccess:
         self._monotonic = clock
-        authorization = Authorization(
+        self.authorization = Authorization(
             self.application, tickets=self.tickets, ticket_seconds=120.0, wall=self.wall, random=lambda: 0.0
         )
-        return PollAccess(node, access, self.wall, authorization, self.limit_bytes)
+        return PollAccess(node, access, self.wall, self.authorization, self.limit_bytes)
 
     def wall(self) -> float:
         return self._monotonic.seconds() + self.wall_ahead

@@ -157,7 +157,7 @@ class InMemoryNode:
         )
         page = MetricsPage(self.metrics)
         page.add("held_polls", "Held polls", lambda: self.polls.count)
-        access = (poll_access or _token_access)(self.node, self.access, self.clock)
+        self.poll_access = access = (poll_access or _token_access)(self.node, self.access, self.clock)
         self.streaming = Streaming(
             self.node,
             PollReader(poll_limits or PollLimits(), for_streams=True),

@@ -49,6 +49,9 @@ class TokenReader(Protocol):
     def grant(self, token: str) -> Grant:
         """What a token allows now. Raises: InvalidToken; Unavailable while its key is looked for."""
 
+    def key_ends(self) -> dict[str, float]:
+        """Until when each key is valid: its `Grant.key_id`, and seconds since the epoch."""
+
 
 class Access:
     """Decides by the settings `publish_keys`, `hosts`, `cors_origins` (`cors`), and those of tokens."""
@@ -80,6 +83,11 @@ class Access:
     def use_tokens(self, tokens: TokenReader | None, cookie: str) -> None:
         """Accept other tokens."""
         self._tokens, self._cookie = tokens, cookie
+
+    def key_ends(self) -> dict[str, float]:
+        """Until when each key of tokens and each publish key is valid: its `Grant.key_id`, seconds since the epoch."""
+        ends = {} if self._tokens is None else self._tokens.key_ends()
+        return ends | {grant.key_id: math.inf for grant in self._keys.values()}
 
     def check_host(self, request: Request) -> None:
         """Without publish keys, a request must be addressed to an IP address, to localhost or to one of `hosts`.

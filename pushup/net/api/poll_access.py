@@ -15,6 +15,7 @@ from pushup.core.channels import unknown_channel
 from pushup.core.errors import (
     BadRequest,
     Forbidden,
+    InvalidToken,
     Overloaded,
     PushUpError,
     TokenExpired,
@@ -45,6 +46,9 @@ class Authorization(Protocol):
 
     def grant_of(self, ticket: str, channels: tuple[str, ...]) -> Grant | None:
         """The grant in a ticket for polls of these channels; None if it does not allow them now."""
+
+    def key_ends(self) -> dict[str, float]:
+        """Until when the key of tickets is valid, by its `Grant.key_id`."""
 
     def ask(self, channels: tuple[str, ...], headers: Mapping[bytes, bytes]) -> Deferred[Grant]:
         """Ask whether the client with these header fields may poll these channels.
@@ -124,9 +128,25 @@ class PollAccess:
         """What to tell a client whose grant is not valid any more."""
         if self.node.is_revoked(grant):
             return revoked()
-        if grant.is_of_token:
-            return TokenExpired("the token has expired; poll again with another")
-        return TicketExpired("poll again, without this ticket")
+        if grant.key_name:
+            return Unauthorized(f"the key {grant.key_name!r} was withdrawn")
+        if not grant.is_of_token:
+            return TicketExpired("poll again, without this ticket")
+        if self.seconds_to_hold(grant) > 0:
+            return InvalidToken("the key that the token was signed with was withdrawn; poll again with another token")
+        return TokenExpired("the token has expired; poll again with another")
+
+    def end_withdrawn(self) -> None:
+        """End what is held on keys that are not valid any more, or end earlier than they did."""
+        ends = self._access.key_ends()
+        if self._authorization is not None:
+            ends |= self._authorization.key_ends()
+
+        def why(grant: Grant) -> PushUpError | None:
+            is_withdrawn = grant.key_id and grant.valid_until > ends.get(grant.key_id, 0.0)
+            return self.why_ended(grant) if is_withdrawn else None
+
+        self.node.held_on_grants.end_all(why)
 
     def _uncovered(self, channels: tuple[str, ...], grant: Grant) -> tuple[str, ...]:
         """Those channels that the grant does not allow, and not everybody may poll.

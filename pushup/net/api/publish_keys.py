@@ -57,7 +57,9 @@ def read_key(line: str) -> PublishKey:
             f"has a name that is not valid; a name has at most {MIN_KEY_LENGTH - 1} letters, digits and _ . : @ -, the "
             "first not a sign; write each key on its own, as NAME KEY or KEY"
         )
-    return PublishKey(_digest(key), Grant(_rights(rights), key_name=name or UNNAMED))
+    digest = _digest(key)
+    key_id = " ".join(("publish", digest.hex(), *rights))  # with other rights it is another one
+    return PublishKey(digest, Grant(_rights(rights), key_name=name or UNNAMED, key_id=key_id))
 
 
 def _digest(key: str) -> bytes:

@@ -31,7 +31,7 @@ from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.application_interface import Exchange, Streamed
-from pushup.net.http_errors import NotAcceptable, TicketExpired, problem
+from pushup.net.http_errors import NotAcceptable, problem
 from pushup.net.requests_and_responses import Request
 
 AGE_JITTER = 0.15
@@ -248,12 +248,8 @@ class Stream:
         return min(self._ends_at - self._streaming.seconds(), self._streaming.poll_access.seconds_left(self.grant))
 
     def _end_with_grant(self) -> None:
-        """The client's token or ticket is not valid any more. One with a ticket asks for another when it returns."""
-        error = self._streaming.poll_access.why_ended(self.grant)
-        if isinstance(error, TicketExpired):
-            self._end(b"")
-        else:
-            self.end(error)
+        """The client's token or ticket is not valid any more."""
+        self.end(self._streaming.poll_access.why_ended(self.grant))
 
     def _end(self, last: bytes) -> None:
         """Send the last events, and end the stream."""
