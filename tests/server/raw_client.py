@@ -102,7 +102,7 @@ class RawClient:
 
     def read_response(self) -> RawResponse:
         """The next response; raises ConnectionError if the connection ends before it is complete."""
-        head = self._read_until(b"\r\n\r\n").decode("latin-1")
+        head = self.read_until(b"\r\n\r\n").decode("latin-1")
         status_line, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
         version, status, _ = status_line.split(" ", 2)
         assert version == "HTTP/1.1"
@@ -151,7 +151,7 @@ class RawClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _read_until(self, end: bytes) -> bytes:
+    def read_until(self, end: bytes) -> bytes:
         deadline = time.monotonic() + WAIT_SECONDS
         while end not in self._received:
             if time.monotonic() > deadline:

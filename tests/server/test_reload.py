@@ -211,7 +211,7 @@ def test_another_ticket_key(serve: Serve, backend: WebBackend, tmp_path: Path) -
         assert backend.count == 1
         secret(file, OTHER_KEY)
         assert reload(server).endswith("changed: ticket_key")
-        held = polls.answer()
+        held = polls.finish()
         assert (held.status, held.value["type"]) == (401, "urn:pushup:ticket-expired")
         reply = caller.call("GET", poll_path("a", timeout=0), headers={"PushUp-Ticket": forged})
         assert backend.count == 2
