@@ -63,6 +63,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.messages = 0
+        self.messages_by_key: dict[str, int] = {}
+        """The messages published through this node, by the name of the publisher's key; there are few."""
         self.deliveries = 0
         self.answers = 0
         self.accepted_connections = 0
@@ -130,6 +132,7 @@ class Metrics:
                 self._refused_publications,
                 "Publications, and changes of channels, answered 503 because of the message log",
             ),
+            ("messages_by_key", "key", self.messages_by_key, "Messages published through this node, by key"),
             ("messages_dropped", "reason", self.dropped, "Messages that are no longer kept"),
         )
         for name, label, counts, text in by_reason:

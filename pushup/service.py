@@ -50,6 +50,7 @@ from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess, ServerView
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.publishers import Publishers
 from pushup.net.api.request_log import RequestLog
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Application
@@ -138,6 +139,12 @@ class PushUpService(InOrder):
             access=self._access,
             origins=origins,
             error_responder=ErrorResponder(host.metrics, host.reactor.seconds),
+            publishers=Publishers(
+                host.metrics,
+                host.reactor.seconds,
+                messages_per_second=settings.publication.subject_messages_per_second,
+                audited=settings.server.audit_channels,
+            ),
             machine=machine,
             poll_access=self._poll_access,
             streaming=streaming,

@@ -23,6 +23,7 @@ from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import Node, OneProcess
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.publishers import Publishers
 from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.application_interface import Client, Held, Streamed
 from pushup.net.edge_limits import RequestLimits
@@ -61,6 +62,7 @@ __all__ = [
     "PollLimits",
     "PollReader",
     "PublicationLimits",
+    "Publishers",
     "PushUpError",
     "ReplicatedState",
     "Request",

@@ -83,6 +83,10 @@ class Overloaded(PushUpError):
     """A limit is reached."""
 
 
+class QuotaExceeded(PushUpError):
+    """The client has done this too often lately."""
+
+
 class Unavailable(PushUpError):
     """The server, or something it depends on, cannot do this at the moment."""
 

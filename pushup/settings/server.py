@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from pushup.broadcast.redis.redis_settings import parse_address, without_password
+from pushup.core.grant import scope_of
 from pushup.net.api.cors import canonical_origin
 from pushup.net.api.publish_keys import read_key
 from pushup.net.listener import is_public
@@ -50,6 +51,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name. IP addresses and localhost always work without publish keys."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose scripts may read responses, e.g. `https://example.org`; `*` for all."""
+    audit_channels: tuple[str, ...] = ()
+    """Channels of which the log says who has published what: names, or `user:*` for all that begin like this."""
     log_level: str = "info"
     """`debug`, `info`, `warn` or `error`."""
     log_format: str = "text"
@@ -70,6 +73,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("hosts", _hosts_mistake(self.hosts)),
             ("cors_origins", _origins_mistake(self.cors_origins)),
             ("listen", self._listen_mistake()),
+            ("audit_channels", _patterns_mistake(self.audit_channels)),
         ):
             if text is not None:
                 yield name, text
@@ -141,4 +145,12 @@ def _origins_mistake(origins: tuple[str, ...]) -> str | None:
             return str(error)
         if sent != origin:
             return f"{origin!r} never matches, because browsers send {sent!r}; write that"
+    return None
+
+
+def _patterns_mistake(patterns: tuple[str, ...]) -> str | None:
+    try:
+        scope_of(list(patterns))
+    except ValueError as error:
+        return str(error)
     return None

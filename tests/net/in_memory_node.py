@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from twisted.internet.task import Clock
@@ -25,6 +25,7 @@ from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.publishers import Publishers
 from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.api.streaming import Streaming, StreamLimits
 from pushup.net.application_interface import Client, Exchange, Held, Streamed
@@ -134,6 +135,7 @@ class InMemoryNode:
         tokens: TokenReader | None = None,
         rules: ChannelRules = ChannelRules(),  # noqa: B008  # frozen
         token_cookie: str = "",
+        publishers: Mapping[str, Any] = {},
     ) -> None:
         self.client = CLIENT
         """Who makes the next calls."""
@@ -175,6 +177,7 @@ class InMemoryNode:
             access=self.access,
             origins=origins,
             error_responder=ErrorResponder(self.metrics, self.clock.seconds),
+            publishers=Publishers(self.metrics, self.clock.seconds, **publishers),
             machine=OneProcess(page.text, self.node.polls.subscribers),
             poll_access=access,
             streaming=self.streaming,

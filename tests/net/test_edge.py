@@ -17,6 +17,7 @@ from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.publishers import Publishers
 from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.edge import Edge
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
@@ -228,6 +229,7 @@ def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
         poll_access=PollAccess(node.node, access, node.clock.seconds),
         origins=Origins(),
         error_responder=ErrorResponder(node.metrics, node.clock.seconds),
+        publishers=Publishers(node.metrics, node.clock.seconds),
         machine=OneProcess(_fail, node.node.polls.subscribers),
     )
     client = InMemoryServer(api).connect()

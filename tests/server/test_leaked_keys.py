@@ -87,9 +87,8 @@ class Drill:
 
     def token(self, key: str = "") -> str:
         now = int(time.time())
-        claims = {
-            "iss": "app", "aud": "pushup", "sub": "7", "iat": now, "exp": now + 600, "pushup": {"poll": ["user:7", "user:8"]},
-        }  # fmt: skip
+        rights = {"poll": ["user:7", "user:8"]}
+        claims = {"iss": "app", "aud": "pushup", "sub": "7", "iat": now, "exp": now + 600, "pushup": rights}
         return write({"alg": "HS256"}, claims, key or self.read("token_secrets"))
 
     def run(self, block: str, file: str = "publish_keys") -> float:

@@ -25,6 +25,7 @@ from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import Polling
+from pushup.net.api.publishers import Publishers
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.request_log import shown_target
 from pushup.net.api.revoking import Revoking
@@ -63,6 +64,7 @@ class Api:
         access: Access,
         origins: Origins,
         error_responder: ErrorResponder,
+        publishers: Publishers,
         machine: ServerView,
         poll_access: PollAccess,
         streaming: Streaming | None = None,
@@ -77,7 +79,7 @@ class Api:
         self._body_limit_bytes = polls.body_limit_bytes
         self._admitted: _Admitted | None = None  # most requests are complete when they are admitted, and called next
         polling = Polling(node, polls, poll_access)
-        publishing = Publishing(node, publication_limits, error_responder, access)
+        publishing = Publishing(node, publication_limits, error_responder, access, publishers)
         channels = Channels(node, machine, error_responder, access)
         operations = Operations(node, access, machine)
         revoking = Revoking(node, error_responder)

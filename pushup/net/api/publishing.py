@@ -24,6 +24,7 @@ from pushup.net.api.access import Access, check_channels
 from pushup.net.api.bodies import BodyDecoder, check_name, write
 from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import Node
+from pushup.net.api.publishers import Publishers
 from pushup.net.api.schemas import (
     MessageBody,
     PublicationBody,
@@ -60,11 +61,19 @@ _publication = BodyDecoder(
 class Publishing:
     """Publishes messages, and tells publishers what became of them."""
 
-    def __init__(self, node: Node, limits: PublicationLimits, error_responder: ErrorResponder, access: Access) -> None:
+    def __init__(
+        self,
+        node: Node,
+        limits: PublicationLimits,
+        error_responder: ErrorResponder,
+        access: Access,
+        publishers: Publishers,
+    ) -> None:
         self._node = node
         self._limits = limits
         self._error_responder = error_responder
         self._rules = access.rules
+        self._publishers = publishers
 
     def publish(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         key = request.header(b"idempotency-key")
@@ -73,6 +82,9 @@ class Publishing:
         command, as_list, ack, seconds = read_publication(request.body, key or None, self._limits, grant.key_name)
         for draft in command.messages:
             check_channels(grant, "publish", draft.channels, self._node, self._rules)
+        if grant.is_of_token:
+            self._publishers.check_rate(grant, len(command.messages))
+        audited = self._publishers.audited_channels(command) if self._publishers.audit else ()
 
         # The callback may be kept for a long time: it must not keep the request and the command alive.
         def on_outcome(outcome: Outcome) -> None:
@@ -80,6 +92,7 @@ class Publishing:
                 self._error_responder.answer(outcome, exchange, grant)
                 return
             assert isinstance(outcome, Published)
+            self._publishers.published(grant, outcome, audited)
             if ack == "accepted":
                 exchange.respond(Response(201, write_published(outcome, as_list)))
             else:

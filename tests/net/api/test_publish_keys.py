@@ -17,6 +17,7 @@ from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.publish_keys import read_key
+from pushup.net.api.publishers import Publishers
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.requests_and_responses import Request
@@ -215,7 +216,8 @@ def test_a_grant_for_some_channels(names: tuple[str, ...], error: type[PushUpErr
     """It allows publishing to them, and changing them, and no other; nothing changes if one of several is another."""
     node = InMemoryNode()
     error_responder = ErrorResponder(node.metrics, node.clock.seconds)
-    publishing = Publishing(node.node, PublicationLimits(), error_responder, node.access)
+    publishers = Publishers(node.metrics, node.clock.seconds)
+    publishing = Publishing(node.node, PublicationLimits(), error_responder, node.access, publishers)
     channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), error_responder, node.access)
     drafts = [{"channels": ["a"], "data": 1}, {"channels": names, "data": 2}]
     calls: list[tuple[Callable[..., object], Any, Any]] = [
