@@ -330,8 +330,8 @@ class Connection {
     signal.throwIfAborted();
     const response = await client.environment.fetch(client.url + path, {
       method: "POST",
-      body: JSON.stringify(body),
-      headers: { ...(token && { Authorization: `Bearer ${token}` }), ...(ticket && { "PushUp-Ticket": ticket }) },
+      body: JSON.stringify(token ? { ...body, token } : body), // in a header field it would cause a preflight
+      headers: ticket ? { "PushUp-Ticket": ticket } : {},
       credentials: client.options.credentials ?? "same-origin",
       cache: "no-store",
       signal,

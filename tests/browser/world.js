@@ -326,7 +326,7 @@ export class Network {
           const date = new Date(tab.wall() + 3000).toUTCString();
           return answer(503, { type: "urn:pushup:overloaded" }, { "Retry-After": dice.chance(0.5) ? date : "2" });
         }
-        request.token = (headers.Authorization ?? "").replace("Bearer ", "");
+        request.token = asked.token ?? "";
         const refusal =
           faults.refuseSome && dice.chance(faults.refuseSome)
             ? { status: 401, type: "urn:pushup:invalid-token" }

@@ -14,7 +14,7 @@ import socket
 from typing import Protocol
 
 from pushup.core.channels import unknown_channel
-from pushup.core.errors import BadRequest, Forbidden, InvalidToken, Unauthorized, revoked
+from pushup.core.errors import Forbidden, InvalidToken, Unauthorized, revoked
 from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right, Scope
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
@@ -84,6 +84,11 @@ class Access:
         """Accept other tokens."""
         self._tokens, self._cookie = tokens, cookie
 
+    @property
+    def verifies_tokens(self) -> bool:
+        """Whether tokens are accepted here."""
+        return self._tokens is not None
+
     def key_ends(self) -> dict[str, float]:
         """Until when each key of tokens and each publish key is valid: its `Grant.key_id`, seconds since the epoch."""
         ends = {} if self._tokens is None else self._tokens.key_ends()
@@ -134,19 +139,14 @@ class Access:
         if self._tokens is None and not self._some_key_polls:
             return NOTHING
         grant = self._of_sender(request)
-        if grant is None and self._tokens is not None and _bearer(request):
+        if grant is None and self._tokens is not None and bearer(request):
             raise InvalidToken("what was sent as Authorization: Bearer is neither a token nor a key that is known here")
         return grant or NOTHING
 
-    def grant_of_token(self, token: str, request: Request) -> Grant:
-        """What a token in the body of this request allows.
-
-        Raises: InvalidToken; BadRequest if there is one in its head as well; Unavailable.
-        """
+    def grant_of_token(self, token: str) -> Grant:
+        """What a token in a body allows. Raises: InvalidToken; Unavailable."""
         if self._tokens is None:
             raise InvalidToken(_NO_TOKENS, field="token")
-        if _bearer(request):
-            raise BadRequest("send a token either in the body or as Authorization: Bearer, not both", field="token")
         return self._tokens.grant(token)
 
     def require(self, right: Right, request: Request) -> Grant:
@@ -166,7 +166,7 @@ class Access:
                 "pages of this origin may not publish: add it to the setting cors_origins, or use a publish key",
                 field="Origin",
             )
-        text = _bearer(request)
+        text = bearer(request)
         if not text:
             raise Unauthorized("send a publish key: Authorization: Bearer <key>")
         raise Forbidden(_NO_TOKENS if _is_token(text) else "this publish key is unknown")
@@ -178,7 +178,7 @@ class Access:
         Raises: InvalidToken; ForbiddenOrigin; Unavailable while the token's key is looked for.
         """
         tokens = self._tokens
-        text = _bearer(request)
+        text = bearer(request)
         if not text:
             return self._of_cookie(request) if self._cookie and b"cookie" in request.headers else None
         if tokens is not None and (_is_token(text) or not self._keys):
@@ -218,7 +218,7 @@ def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: 
         raise revoked()
 
 
-def _bearer(request: Request) -> str:
+def bearer(request: Request) -> str:
     """The token in `Authorization: Bearer <token>`; empty if there is none."""
     words = request.header(b"authorization").split(None, 1)
     return words[1].strip() if len(words) == 2 and words[0].lower() == "bearer" else ""

@@ -6,6 +6,7 @@ about a client that has no valid ticket (header field `PushUp-Ticket`); its answ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
@@ -24,7 +25,7 @@ from pushup.core.errors import (
 )
 from pushup.core.grant import EVERYTHING, NOTHING, Grant
 from pushup.core.poll import Poll
-from pushup.net.api.access import Access
+from pushup.net.api.access import Access, bearer
 from pushup.net.api.node_interface import Node
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import TicketExpired
@@ -37,6 +38,11 @@ RETRY_AFTER_SECONDS = 2
 
 BEFORE_END_SECONDS = 0.25
 """A poll on a token is answered this long before its end, with its cursor: later its client would get only an error."""
+
+APPLICATION_TOKEN_LIMIT = 6 * 1024
+"""Characters of a token that the application is shown."""
+
+_VISIBLE = re.compile(r"[!-~]+").fullmatch
 
 T = TypeVar("T")
 
@@ -113,8 +119,24 @@ class PollAccess:
         return decision.addCallback(call)
 
     def with_token(self, grant: Grant, token: str | None, request: Request) -> Grant:
-        """The same, or what the token in the body allows. Raises: as `Access.grant_of_token`."""
-        return grant if token is None else self._access.grant_of_token(token, request)
+        """The same, or what the token in the body allows.
+
+        If tokens are not verified here, the application is shown it, as if it had come in the head. Browsers ask before
+        they send one there, but not before they send one in a body.
+        Raises: BadRequest, and as `Access.grant_of_token`.
+        """
+        if token is None:
+            return grant
+        verifies = self._access.verifies_tokens or self._authorization is None
+        if bearer(request) or (not verifies and b"authorization" in request.headers):
+            raise BadRequest("send a token either in the body or as Authorization: Bearer, not both", field="token")
+        if verifies:
+            return self._access.grant_of_token(token)
+        if not 0 < len(token) <= APPLICATION_TOKEN_LIMIT or not _VISIBLE(token):
+            limit = APPLICATION_TOKEN_LIMIT
+            raise BadRequest(f"a token has 1 to {limit} characters, printable ASCII without spaces", field="token")
+        request.headers = {**request.headers, b"authorization": b"Bearer " + token.encode()}
+        return grant
 
     def seconds_left(self, grant: Grant) -> float:
         """How long the grant is still valid; 0 or less if it has expired, or was revoked."""

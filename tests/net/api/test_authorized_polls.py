@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from pushup.core.errors import BadRequest, Forbidden, Overloaded, PushUpError, Unauthorized, Unavailable
 from pushup.core.held_polls import SLICE
 from pushup.net.api.bodies import write
+from pushup.net.api.poll_access import APPLICATION_TOKEN_LIMIT
 from pushup.net.api.polling import GrantedPoll
 from pushup.net.http_errors import problem_type
 from pushup.net.requests_and_responses import Response
@@ -620,7 +621,32 @@ def test_a_stream_whose_ticket_has_expired_gets_nothing_more() -> None:
     node = AuthorizedNode()
     exchange = node.begin("GET", "/v1/events?channel=a")
     node.application.allow()
-    before = exchange.written
+    before = len(events_of(exchange))
     node.wall_ahead = SECONDS + 1
     node.publish("a", data=1)
-    assert exchange.written == before + b"0\r\n\r\n"
+    assert read_chunks(exchange.written)[1]
+    (last,) = events_of(exchange)[before:]
+    assert (last.event, last.data["type"]) == ("error", "urn:pushup:ticket-expired")
+
+
+@pytest.mark.parametrize("call", ["poll", "events"])
+def test_the_application_is_shown_a_token_in_the_body(call: str) -> None:
+    """As if it had come in a header field; the ticket follows as always."""
+    node = AuthorizedNode()
+    body = {"channels": ["a"], "token": "of.the-application"}
+    exchange = node.begin("POST", f"/v1/{call}", body, cookie="a=b")
+    ((_, headers),) = node.application.asked
+    assert (headers[b"authorization"], headers[b"cookie"]) == (b"Bearer of.the-application", b"a=b")
+    node.application.allow()
+    assert exchange.held is not None
+
+
+@pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "caf\u00e9", "x" * (APPLICATION_TOKEN_LIMIT + 1)])
+def test_a_token_that_no_header_field_can_have(token: str) -> None:
+    """Nothing of it reaches the application."""
+    node = AuthorizedNode()
+    result = node.call("POST", "/v1/poll", {"channels": ["a"], "token": token})
+    assert (result.status, result.json["field"]) == (400, "token")
+    both = node.call("POST", "/v1/poll", {"channels": ["a"], "token": "x"}, authorization="Bearer y")
+    assert both.status == 400
+    assert node.application.asked == []
