@@ -7,25 +7,33 @@ import os
 import subprocess
 import tomllib
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from selenium.webdriver.common.by import By
 
 from pushup.settings.channel_policies import ChannelTable
 from pushup.tokens.token_settings import TokenIssuer
+from tests.server.chromium import chromium
+from tests.server.document_programs import started
 from tests.server.document_samples import flags, sample
-from tests.server.server_process import running
+from tests.server.redis_server import free_port
+from tests.server.server_process import running, wait_until
 
 PAGE = "docs/guide/tokens.md"
 SERVE = sample(PAGE, "pushup serve --set token_issuer")
-SIGN = sample(PAGE, "import time")
+SIGN = sample(PAGE, "import time\nfrom")
 POLL = sample(PAGE, "GET /v1/poll?channel=user:7")
 ISSUERS = sample(PAGE, "[[token_issuers]]")
 REVOKE = sample(PAGE, "curl http://127.0.0.1:8080/v1/revoke")
 REVOKED = sample(PAGE, '{"sub": "7"')
 RULES = sample(PAGE, "[[channels]]")
+FASTAPI = sample(PAGE, "import jwt, time")
+DJANGO = sample(PAGE, "import time, jwt")
+FOLLOW = sample(PAGE, '<script type="module">')
 
 KEY = "a-publish-key-of-the-application"
 
@@ -72,3 +80,90 @@ def test_the_tables() -> None:
     """They are of the form that the settings have."""
     msgspec.convert(tomllib.loads(ISSUERS)["token_issuers"], tuple[TokenIssuer, ...])
     assert len(msgspec.convert(tomllib.loads(RULES)["channels"], tuple[ChannelTable, ...])) == 2
+
+
+# The pages.
+
+SHOW = """<!doctype html><title>page</title><ul id=list></ul><script>
+const show = data => list.append(Object.assign(document.createElement("li"), {textContent: data}));
+</script>
+"""
+FASTAPI_APPLICATION = f"""
+from fastapi import Cookie, Depends, FastAPI
+from fastapi.responses import FileResponse
+
+app = FastAPI()
+
+def current_user(user: str = Cookie()):
+    return user
+
+@app.get("/")
+def page():
+    return FileResponse("page.html")
+
+{FASTAPI}"""
+DJANGO_APPLICATION = f"""
+from types import SimpleNamespace
+import django
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.core.wsgi import get_wsgi_application
+from django.http import HttpResponse, JsonResponse
+from django.urls import path
+
+def users(get_response):
+    def respond(request):
+        name = request.COOKIES.get("user")
+        request.user = SimpleNamespace(is_authenticated=name is not None, id=name)
+        return get_response(request)
+    return respond
+
+settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="x", MIDDLEWARE=[__name__ + ".users"])
+
+{DJANGO}
+def page(request):
+    return HttpResponse(open("page.html"))
+
+urlpatterns = [path("push-token", login_required(push_token)), path("", page)]
+app = get_wsgi_application()
+"""
+
+
+def lines_of(text: str) -> int:
+    return len([line for line in text.splitlines() if line.strip() and not line.startswith(("<script", "</script"))])
+
+
+@pytest.mark.parametrize(
+    ("application", "server"),
+    [(FASTAPI_APPLICATION, ["uvicorn", "app:app", "--port"]), (DJANGO_APPLICATION, ["gunicorn", "app:app", "--bind"])],
+    ids=["fastapi", "django"],
+)
+def test_a_private_channel(tmp_path: Path, token_for: object, application: str, server: list[str]) -> None:
+    """A user sees what is published for them, on a page of another origin; no request needs a preflight, and there is
+    hardly anything to write. (`token_for` has made the files.)
+    """
+    assert [lines_of(FASTAPI), lines_of(DJANGO) + 1, lines_of(FOLLOW)] == [6, 6, 3]
+    port = free_port()
+    origin = f"http://127.0.0.1:{port}"
+    line = SERVE.replace("\\\n", " ").replace("_file=", f"_file={tmp_path}/")
+    more = ("--set", f"cors_origins={origin}", "--set", "log_level=debug")
+    with ExitStack() as stack:
+        pushup = stack.enter_context(running(tmp_path / "log", (*flags(line), *more)))
+        (tmp_path / "app.py").write_text(application)
+        (tmp_path / "page.html").write_text(SHOW + FOLLOW.replace("http://127.0.0.1:8080", pushup.url))
+        address = str(port) if server[0] == "uvicorn" else f"127.0.0.1:{port}"
+        stack.enter_context(started([*server, address], port, tmp_path))
+        driver = stack.enter_context(chromium())
+        driver.get(f"{origin}/push-token")  # a page of this origin, to set the cookie
+        driver.add_cookie({"name": "user", "value": "7"})
+        driver.get(origin)
+        pushup.wait_for_held(1)
+        with pushup.caller() as caller:
+            for user in "78":
+                body = {"channels": [f"user:{user}"], "data": f"for {user}"}
+                caller.call("POST", "/v1/messages", body, headers={"Authorization": f"Bearer {KEY}"})
+        wait_until(lambda: bool(driver.find_elements(By.TAG_NAME, "li")), "the message")
+        assert [item.text for item in driver.find_elements(By.TAG_NAME, "li")] == ["for 7"]
+        log = "\n".join(pushup.log_lines())
+        assert "POST /v1/events" in log
+        assert "OPTIONS" not in log
