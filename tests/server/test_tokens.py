@@ -14,8 +14,11 @@ import pytest
 from tests.server.blocking_backend import Verdict, WebBackend, web_backend
 from tests.server.conftest import Serve
 from tests.server.raw_client import RawClient, get
+from tests.server.redis_cluster import RedisCluster
+from tests.server.redis_server import RedisServer
 from tests.server.reloading import reload, secret
 from tests.server.server_process import Server, wait_until
+from tests.server.token_issuer import SETTINGS, TokenIssuer
 from tests.tokens.evil_tokens import OTHER_SECRET, SECRET, jwk, jwks, key_for, pem, token
 
 KEY = "a-publish-key-of-27-letters"
@@ -47,6 +50,14 @@ def serve(serve: Serve) -> Serve:
             yield server
 
     return start
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path / "redis")
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture
@@ -156,6 +167,25 @@ def test_a_thousand_held_polls_end(serve: Serve, tmp_path: Path, issuer: WebBack
         assert [message["data"] for message in bystander.read_response().value["messages"]] == ["after"]
         assert status(server, mine) == 401
         assert status(server, other) == 200
+
+
+def test_a_thousand_held_polls_on_three_nodes_end(redis: RedisServer, tmp_path: Path, stack: ExitStack) -> None:
+    """A second after a revocation at one node, no node holds a poll of the user, and none accepts the token."""
+    cluster = RedisCluster(redis, tmp_path, stack)
+    settings = {**SETTINGS, "publish_keys": KEY}
+    for _ in range(3):
+        cluster.start(**settings)
+    mine = TokenIssuer(600, poll=["user:7"]).token()
+    polls = [stack.enter_context(node.connect()) for node in cluster.nodes for _ in range(334)]
+    for client in polls:
+        _hold(client, mine)
+    wait_until(lambda: sum(node.metric("held_polls") for node in cluster.nodes) == len(polls), "held polls")
+    began = time.monotonic()
+    assert cluster.callers[0].call("POST", "/v1/revoke", {"sub": "7"}, PUBLISHER).status == 200
+    replies = [client.read_response() for client in polls]
+    assert time.monotonic() - began < 1
+    assert {(reply.status, reply.value["type"]) for reply in replies} == {(401, "urn:pushup:revoked")}
+    assert [status(node, mine) for node in cluster.nodes] == [401, 401, 401]
 
 
 def _hold(client: RawClient, text: str) -> None:

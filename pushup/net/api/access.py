@@ -71,7 +71,8 @@ class Access:
         self._origins = origins or Origins()
         self._hosts = frozenset(host.lower() for host in hosts)
         self._tokens = tokens
-        self._cookie = cookie
+        self.cookie = cookie
+        """The name of the cookie that may contain a token; empty: none may."""
         self.use_publish_keys(publish_keys)
 
     def use_publish_keys(self, keys: tuple[str, ...]) -> None:
@@ -82,7 +83,7 @@ class Access:
 
     def use_tokens(self, tokens: TokenReader | None, cookie: str) -> None:
         """Accept other tokens."""
-        self._tokens, self._cookie = tokens, cookie
+        self._tokens, self.cookie = tokens, cookie
 
     @property
     def verifies_tokens(self) -> bool:
@@ -135,16 +136,24 @@ class Access:
         return _WITHOUT_KEYS_FOR_OTHERS if self._origins.may_publish(request) else _WITHOUT_KEYS_FOREIGN_PAGE
 
     def grant_for_poll(self, request: Request) -> Grant:
-        """What the client may poll besides the channels that everybody may. Raises: as `_of_sender`."""
+        """What the client may poll besides the channels that everybody may, by the head of its request.
+
+        The body of a POST may have a token; then a cookie does not count (`grant_of_body`). Raises: as `_of_sender`.
+        """
         if self._tokens is None and not self._some_key_polls:
             return NOTHING
-        grant = self._of_sender(request)
+        grant = self._of_sender(request, reads_cookie=request.method != b"POST")
         if grant is None and self._tokens is not None and bearer(request):
             raise InvalidToken("what was sent as Authorization: Bearer is neither a token nor a key that is known here")
         return grant or NOTHING
 
-    def grant_of_token(self, token: str) -> Grant:
-        """What a token in a body allows. Raises: InvalidToken; Unavailable."""
+    def grant_of_body(self, token: str | None, request: Request) -> Grant:
+        """What the token in a body allows; without one, what the cookie does.
+
+        Raises: InvalidToken; ForbiddenOrigin; Unavailable.
+        """
+        if token is None:
+            return self._of_cookie(request) or NOTHING
         if self._tokens is None:
             raise InvalidToken(_NO_TOKENS, field="token")
         return self._tokens.grant(token)
@@ -171,7 +180,7 @@ class Access:
             raise Unauthorized("send a publish key: Authorization: Bearer <key>")
         raise Forbidden(_NO_TOKENS if _is_token(text) else "this publish key is unknown")
 
-    def _of_sender(self, request: Request) -> Grant | None:
+    def _of_sender(self, request: Request, *, reads_cookie: bool = True) -> Grant | None:
         """What the request's key or token allows; None if it has none that is known here.
 
         A token that is not accepted is an error: its sender meant to be somebody.
@@ -180,7 +189,7 @@ class Access:
         tokens = self._tokens
         text = bearer(request)
         if not text:
-            return self._of_cookie(request) if self._cookie and b"cookie" in request.headers else None
+            return self._of_cookie(request) if reads_cookie else None
         if tokens is not None and (_is_token(text) or not self._keys):
             return tokens.grant(text)
         # A hash is as good as the key, but nothing about the keys follows from how long looking for it takes.
@@ -188,12 +197,14 @@ class Access:
 
     def _of_cookie(self, request: Request) -> Grant | None:
         """What the token in a cookie allows. A browser sends it with requests of any page."""
-        token = _cookie_value(request.header(b"cookie"), self._cookie)
-        if not token or self._tokens is None:
+        if not self.cookie or self._tokens is None or b"cookie" not in request.headers:
+            return None
+        token = _cookie_value(request.header(b"cookie"), self.cookie)
+        if not token:
             return None
         if not self._origins.is_named(request):
             raise ForbiddenOrigin(
-                f"pages of this origin may not use the cookie {self._cookie}: add it to the setting cors_origins",
+                f"pages of this origin may not use the cookie {self.cookie}: add it to the setting cors_origins",
                 field="Origin",
             )
         return self._tokens.grant(token)

@@ -119,19 +119,19 @@ class PollAccess:
         return decision.addCallback(call)
 
     def with_token(self, grant: Grant, token: str | None, request: Request) -> Grant:
-        """The same, or what the token in the body allows.
+        """The same, or what the token in the body allows, or the cookie.
 
         If tokens are not verified here, the application is shown it, as if it had come in the head. Browsers ask before
         they send one there, but not before they send one in a body.
-        Raises: BadRequest, and as `Access.grant_of_token`.
+        Raises: BadRequest, and as `Access.grant_of_body`.
         """
         if token is None:
-            return grant
+            return self._access.grant_of_body(None, request) if self._access.cookie and grant is NOTHING else grant
         verifies = self._access.verifies_tokens or self._authorization is None
         if bearer(request) or (not verifies and b"authorization" in request.headers):
             raise BadRequest("send a token either in the body or as Authorization: Bearer, not both", field="token")
         if verifies:
-            return self._access.grant_of_token(token)
+            return self._access.grant_of_body(token, request)
         if not 0 < len(token) <= APPLICATION_TOKEN_LIMIT or not _VISIBLE(token):
             limit = APPLICATION_TOKEN_LIMIT
             raise BadRequest(f"a token has 1 to {limit} characters, printable ASCII without spaces", field="token")

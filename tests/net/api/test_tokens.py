@@ -196,6 +196,15 @@ def test_head_and_cookie_do_not_add_up(node: TokenNode) -> None:
     assert code(node.send("poll", ["user:8"], mine[:-1], "body", **cookie)) == "invalid-token"
 
 
+@pytest.mark.parametrize("call", ["poll", "events"])
+def test_a_cookie_that_has_expired_beside_a_token(node: TokenNode, call: str) -> None:
+    """The browser sends it along; the token of the page counts. Without one, the cookie is refused as ever."""
+    old = {"Cookie": f"{COOKIE}={token(exp=NOW - 30)}"}
+    assert status(node.send(call, ["user:7"], token(), "body", **old)) == (0 if call == "poll" else 200)
+    assert code(node.begin("POST", f"/v1/{call}", {"channels": ["open:a"]}, **old)) == "token-expired"
+    assert code(node.begin("GET", f"/v1/{call}?channel=open:a", **old)) == "token-expired"
+
+
 @pytest.mark.parametrize(
     "cookies",
     [
