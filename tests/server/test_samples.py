@@ -90,7 +90,7 @@ SERVE_BY_FILE = sample("docs/operate/run.md", "pushup serve --config /etc/pushup
 CONFIGURATION = sample("docs/operate/settings.md", 'listen = ["127.0.0.1:8080"')
 POLICIES = sample("docs/operate/retention.md", "[[channels]]")
 SECRETS = sample("docs/operate/secrets.md", 'publish_keys_file = "/etc/pushup/publish_keys"')
-MAKE_A_KEY = sample("docs/operate/secrets.md", "(umask 077; openssl")
+MAKE_A_KEY = sample("docs/operate/secrets.md", "(umask 077; openssl rand -hex 24")
 HANG_UP = sample("docs/operate/secrets.md", "kill -HUP")
 MY_MESSAGE = sample("docs/operate/troubleshooting.md", "pushup poll news --cursor now")
 SERVE_A_JOURNAL = sample("docs/operate/journal.md", "pushup serve --broadcast journal:")
