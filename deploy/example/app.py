@@ -13,11 +13,24 @@ from __future__ import annotations
 import os
 import re
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
-from flask import Blueprint, Flask, Response, abort, current_app, g, redirect, render_template, request, url_for
+from flask import (
+    Blueprint,
+    Flask,
+    Response,
+    abort,
+    current_app,
+    g,
+    redirect,
+    render_template,
+    request,
+    send_file,
+    url_for,
+)
 from werkzeug.wrappers import Response as AnyResponse
 
 from deploy.example.database import Database, Row
@@ -61,6 +74,12 @@ def make_app(database: Path, pushup: PushUpClient) -> Flask:
 
 
 # --- pages ---
+
+
+@pages.get("/static/pushup.js")
+def script() -> Response:
+    """PushUp's module for pages, as it is in the package that is installed here."""
+    return send_file(str(files("pushup.browser").joinpath("pushup.js")), mimetype="text/javascript")
 
 
 @pages.get("/")
@@ -217,7 +236,7 @@ def _protect(response: Response) -> Response:
     )
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers["Referrer-Policy"] = "same-origin"
-    if request.endpoint != "static":
+    if request.endpoint not in ("static", "pages.script"):
         response.headers["Cache-Control"] = "no-store"  # a page's cursor must be current
     return response
 

@@ -94,6 +94,8 @@ export interface Subscription {
 /** What the client needs of a browser. */
 export interface Environment {
   url: string;
+  /** That of the page; empty outside of one. */
+  origin: string;
   fetch(url: string, init: RequestInit): Promise<Response>;
   /** Milliseconds since the epoch, by the clock on the wall. */
   wall(): number;

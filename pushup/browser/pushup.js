@@ -836,7 +836,7 @@ class Subscription {
     this.channels = new Set(channels);
     this.#client = client;
     this.#options = { ...client.options, ...options };
-    this.#key = options.name ?? JSON.stringify([...this.channels].sort());
+    this.#key = JSON.stringify(options.name ?? [...this.channels].sort());
     const { cursor } = options;
     if (cursor === "earliest") this.begin = cursor;
     else if (cursor && cursor !== "now") this.start(cursor);
@@ -966,6 +966,32 @@ class Subscription {
   }
 }
 
+// What the page passes: a mistake that nobody reports looks like a page without news.
+
+const HANDLERS = ["onMessage", "onGap", "onState", "onClosed", "atLeastOnce"];
+const SUBSCRIPTION_OPTIONS = [...HANDLERS, "cursor", "name"];
+const OPTIONS = [
+  ...[...HANDLERS, "url", "token", "credentials", "user", "share", "transport", "hidden", "onRefused", "onError"],
+  ...["channelLimit", "environment"],
+];
+/** @type {Record<string, unknown[]>} */
+const CHOICES = { transport: ["auto", "stream", "poll"], credentials: ["omit", "same-origin", "include"] };
+
+/** Throws a TypeError that says what to write. @param {unknown} options @param {string[]} names */
+function checkOptions(options, names) {
+  if (typeof options !== "object" || !options) throw new TypeError("PushUp: options are an object: {onMessage: show}");
+  for (const [name, value] of Object.entries(options)) {
+    if (!names.includes(name)) {
+      const meant = names.find((known) => known.toLowerCase() === name.toLowerCase()) ?? `one of ${names.join(", ")}`;
+      throw new TypeError(`PushUp: there is no option ${name}; write ${meant}`);
+    }
+    if (value === undefined) continue;
+    if (name.startsWith("on") && typeof value !== "function") throw new TypeError(`PushUp: ${name} must be a function`);
+    if (CHOICES[name]?.includes(value) === false)
+      throw new TypeError(`PushUp: ${name} must be one of ${CHOICES[name].join(", ")}`);
+  }
+}
+
 // The client: what the page sees, and where the parts meet.
 
 /** @implements {DeclaredPushUp} */
@@ -976,6 +1002,7 @@ export class PushUp {
   #events = [];
   #touched = false;
   #shown = "";
+  #warned = false;
   // Time, in milliseconds.
   #time = 0;
   #wall;
@@ -990,12 +1017,14 @@ export class PushUp {
 
   /** @param {Options} [options] */
   constructor(options = {}) {
+    checkOptions(options, OPTIONS);
     this.options = options;
     this.environment = options.environment ?? browser();
     const { environment } = this;
     const { url, credentials, user, token, share, transport } = options;
     this.only = transport === "auto" ? undefined : transport;
     this.url = (url ?? environment.url).replace(/\/+$/, "");
+    if (!this.url) throw new TypeError('PushUp: outside of a page, give the url of the server: {url: "https://..."}');
     this.#wall = environment.wall();
     this.#mono = environment.mono();
     this.pollUntil = Number(this.stored("transport")) || 0;
@@ -1018,6 +1047,9 @@ export class PushUp {
 
   /** @param {Iterable<string>} channels @param {SubscriptionOptions} [options] */
   subscribe(channels, options = {}) {
+    if (typeof channels === "string" || !channels?.[Symbol.iterator])
+      throw new TypeError('PushUp: subscribe to a list of channels, such as ["news"]');
+    checkOptions(options, SUBSCRIPTION_OPTIONS);
     const sub = new Subscription(this, channels, options);
     this.#subscriptions.add(sub);
     this.touch();
@@ -1050,7 +1082,11 @@ export class PushUp {
     own.refresh();
     if (base.state === "live") this.token.check(now);
     for (const sub of this.#active()) if (!sub.busy && sub.next()) void sub.pump(); // it has joined within the feed
-    for (const sub of this.#subscriptions) sub.show(this.#stateOf(sub));
+    for (const sub of this.#subscriptions) {
+      const state = this.#stateOf(sub);
+      sub.show(state);
+      this.#warn(state);
+    }
     const shown = JSON.stringify([base.shown(), base.request.channels]);
     if (lead.state === "leading" && shown !== this.#shown) lead.announce();
     this.#shown = shown;
@@ -1267,6 +1303,20 @@ export class PushUp {
     return this.options.onRefused?.(problem);
   }
 
+  /** Says once why the page is offline: browsers do not tell scripts. @param {State} state */
+  #warn(state) {
+    if (this.#warned || state.state !== "offline" || state.reason?.title === "no token") return;
+    this.#warned = true;
+    const { status = 0, title, detail } = state.reason ?? {};
+    const { origin } = this.environment;
+    let why = "cannot be reached; does it run?";
+    if (status) why = `answers ${status}: ${detail ?? title ?? ""}`;
+    else if (origin.startsWith("https:") && this.url.startsWith("http:")) why += " Browsers keep https pages from http.";
+    else if (origin !== this.url)
+      why += ` Is ${origin} in its cors_origins, and it in connect-src of the page's Content-Security-Policy?`;
+    console.warn(`PushUp: ${this.url} ${why}`);
+  }
+
   /** @param {unknown} error */
   error(error) {
     this.log("page", "", "error", String(error));
@@ -1310,7 +1360,8 @@ export class PushUp {
 function browser() {
   const [served, isServed] = import.meta.url.split("/v1/pushup.js");
   return {
-    url: isServed === undefined ? location.origin : served,
+    url: isServed === undefined ? (globalThis.location?.origin ?? "") : served,
+    origin: globalThis.location?.origin ?? "",
     fetch: (...call) => fetch(...call),
     wall: Date.now,
     mono: () => performance.now(),
@@ -1318,12 +1369,12 @@ function browser() {
     clearTimeout: (timer) => clearTimeout(/** @type {number} */ (timer)),
     random: Math.random,
     storage: () => sessionStorage, // may throw
-    locks: navigator.locks,
+    locks: globalThis.navigator?.locks,
     BroadcastChannel: globalThis.BroadcastChannel,
-    hidden: () => document.visibilityState === "hidden",
+    hidden: () => globalThis.document?.visibilityState === "hidden",
     listen(heard) {
       const events = ["pagehide", "pageshow", "online", "offline", "visibilitychange", "freeze", "resume"];
-      for (const event of events) addEventListener(event, () => heard(event), true); // those of the document, too
+      for (const event of events) globalThis.addEventListener?.(event, () => heard(event), true); // of the document, too
     },
   };
 }

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,12 @@ def new_cluster(**given: Any) -> None:
     from pushup.cli.new_cluster import rename
 
     click.echo(rename(settings))
+
+
+@click.command()
+def script() -> None:
+    """Print pushup.js, the module for web pages, to be kept among an application's own static files."""
+    click.echo(files("pushup.browser").joinpath("pushup.js").read_bytes(), nl=False)
 
 
 def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:

@@ -882,3 +882,62 @@ test("report returns the last 200 events", async () => {
     ["at", "part", "state", "event", "detail"].slice(0, Object.keys(push.report()[0]).length),
   );
 });
+
+// Mistakes, and why a page is offline.
+
+test("a mistake in what the page passes throws a TypeError that says what to write", () => {
+  const environment = scene().tab().environment();
+  const make = (options) => () => new PushUp({ environment, ...options });
+  const push = make({ transport: undefined, credentials: undefined, onMessage: undefined })();
+  const mistakes = [
+    [() => push.subscribe("news"), /such as \["news"\]/],
+    [() => push.subscribe(), /such as \["news"\]/],
+    [() => push.subscribe({ channels: ["news"] }), /such as \["news"\]/],
+    [() => push.subscribe(["news"], (message) => message), /\{onMessage: show\}/],
+    [() => push.subscribe(["news"], null), /\{onMessage: show\}/],
+    [() => push.subscribe(["news"], { onmessage() {} }), /there is no option onmessage; write onMessage$/],
+    [() => push.subscribe(["news"], { onMessage: "show" }), /onMessage must be a function/],
+    [() => push.subscribe(["news"], { url: "http://server" }), /no option url; write one of .*cursor, name$/],
+    [make({ transport: "sse" }), /transport must be one of auto, stream, poll/],
+    [make({ credentials: true }), /credentials must be one of omit, same-origin, include/],
+    [make({ onstate() {} }), /write onState$/],
+    [() => new PushUp("http://server"), /options are an object/],
+    [() => new PushUp(() => 1), /options are an object/],
+  ];
+  for (const [call, text] of mistakes) assert.throws(call, { name: "TypeError", message: text }, String(call));
+});
+
+test("outside of a page, a client that is given a url is made, and does nothing", () => {
+  assert.throws(() => new PushUp(), { name: "TypeError", message: /give the url/ });
+  assert.equal(new PushUp({ url: "http://server" }).report().length, 0);
+});
+
+test("a subscription may have any name", async () => {
+  const w = scene();
+  const { push } = w.page();
+  push.subscribe(["a"], { name: "transport", onMessage() {} });
+  await w.run(1);
+  w.publish("a", 1);
+  await w.run(1);
+  const { push: again } = w.page();
+  assert.ok(!(again.pollUntil > 0));
+});
+
+test("the console says once why the page is offline", async (t) => {
+  const cases = [
+    ["http://page", "http://server", {}, /http:\/\/server cannot be reached.*http:\/\/page in its cors_origins/],
+    ["https://page", "http://server", {}, /keep https pages from http/],
+    ["http://server", "http://server", {}, /cannot be reached; does it run\?$/],
+  ];
+  for (const [origin, url, , text] of cases) {
+    const warn = t.mock.method(console, "warn", () => {});
+    const w = scene();
+    w.network.faults.outage = "refuse";
+    const push = new PushUp({ environment: { ...w.tab().environment(), origin, url } });
+    push.subscribe(["a"]);
+    await w.run(100);
+    assert.equal(warn.mock.callCount(), 1);
+    assert.match(warn.mock.calls[0].arguments[0], text);
+    warn.mock.restore();
+  }
+});

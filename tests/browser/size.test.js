@@ -1,4 +1,4 @@
-/** pushup.js is small: 10 KB, compressed and without its comments (8 KB is the aim). */
+/** pushup.js is small: 11 KB, compressed and without its comments; what says what a page does wrong takes 1 KB of it. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -14,9 +14,9 @@ export function stripped(source) {
     .replace(/^\s*\n/gm, "");
 }
 
-test("10 KB", async () => {
+test("11 KB", async () => {
   const text = stripped(readFileSync(new URL("../../pushup/browser/pushup.js", import.meta.url), "utf8"));
   await import(`data:text/javascript;base64,${Buffer.from(text).toString("base64")}`); // it is still a program
   const size = gzipSync(text, { level: 9 }).length;
-  assert.ok(size <= 10_240, `${size} bytes`);
+  assert.ok(size <= 11_264, `${size} bytes`);
 });

@@ -146,6 +146,27 @@ def test_eight_tabs(browser: webdriver.Chrome, tmp_path: Path) -> None:
             browser.get("about:blank")
 
 
+def test_the_page_first_and_the_server_later(tmp_path: Path) -> None:
+    """A page with its own copy of pushup.js is loaded while the server is down: it is offline, the console says why,
+    and it goes on by itself."""
+    (tmp_path / "site").mkdir()
+    address = f"127.0.0.1:{free_port()}"
+    shutil.copy(CLIENT, tmp_path / "site")
+    (tmp_path / "site" / "page.html").write_text(PAGE % address)
+    with chromium(log="ALL") as browser, web_site(tmp_path / "site") as site:
+        tab = browser.current_window_handle
+        browser.get(f"{site}/page.html")
+        wait_in_tab(browser, tab, "sub.state.state", "offline")
+        said = [entry["message"] for entry in browser.get_log("browser") if "PushUp:" in entry["message"]]  # type: ignore[no-untyped-call]
+        assert len(said) == 1
+        assert f"http://{address} cannot be reached" in said[0]
+        with running(tmp_path / "log", ("--listen", address, "--set", f"cors_origins={site}")) as server:
+            wait_in_tab(browser, tab, "sub.state.state", "live")
+            with server.caller() as caller:
+                caller.publish(["news"], "hello")
+            wait_in_tab(browser, tab, "got.at(-1)", "hello")
+
+
 PAGE_WITH_TOKEN = """<!doctype html><title>page</title><script type=module>
 import { PushUp } from "./pushup.js";
 window.got = [];

@@ -638,6 +638,7 @@ export class Tab {
     const { browser, clock } = this;
     return {
       url: "http://server",
+      origin: "http://page",
       fetch: (url, init) => browser.network.fetch(tab, url, init),
       wall: () => tab.wall(),
       mono: () => clock.now - browser.asleep,

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 import shlex
 import sqlite3
 import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -61,8 +63,9 @@ class Recipe:
             slowly = 'time.sleep({} if __import__("os").path.exists("hurry") else {})'.format(*step_seconds)
             code = code.replace(step, slowly)
         (folder / "app.py").write_text(self._here(code))
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # with the `pushup` that is tested
         for line in before:
-            subprocess.run(["sh", "-c", line], cwd=folder, check=True)
+            subprocess.run(["sh", "-c", line], cwd=folder, check=True, env={**os.environ, "PATH": path})
         self._command, self._port = [*shlex.split(self._here(command)), "--listen", self.address], port
         self._pushup = ExitStack()
 

@@ -546,7 +546,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 def paste(browser: webdriver.Chrome, text: str) -> None:
     """Paste into the console, and record from now on what is logged."""
-    browser.execute_script("window.logged = []; console.log = console.warn = (...them) => logged.push(them.join(' '))")
+    browser.execute_script("window.logged = []; console.log = (...them) => logged.push(them.join(' '))")
     browser.execute_script(f"(async () => {{\n{text}\n}})()")  # a console, too, waits for such a promise
 
 

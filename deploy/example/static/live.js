@@ -1,7 +1,7 @@
 // Keeps a page up to date: pushup.js delivers what is published on the page's channels after the cursor that the page was
 // rendered with, and new messages are added to the list. User input is always inserted as text, never as HTML.
 
-import { PushUp } from "/v1/pushup.js";
+import { PushUp } from "./pushup.js";     // the application's own copy: the page works before PushUp does
 
 const PATIENCE_SECONDS = 15;
 const PAUSE_SECONDS = 5;
