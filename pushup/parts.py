@@ -221,6 +221,11 @@ def make_tokens(settings: Settings, host: Host) -> Tokens | None:
         raise SettingsError(f"the keys of tokens: {error}") from None
 
 
+def make_url_tickets(settings: Settings) -> Tickets | None:
+    """What seals URL tickets; None if there are none."""
+    return make_tickets(settings.authorization) if settings.tokens.token_url_tickets else None
+
+
 def make_tickets(settings: AuthorizationSettings) -> Tickets:
     """Tickets with the key of the settings, or with a random one that ends with this process."""
     return Tickets((settings.ticket_key or secrets.token_hex(32)).encode())

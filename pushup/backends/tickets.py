@@ -4,6 +4,9 @@ It is `<issued_at>.<expires>.<subject>.<seal>`: when the application was asked a
 since the epoch; whom it named, in base64; and a keyed hash of all that and of the channels it is for. Every node with
 the key can check it, and its size does not depend on the number of channels. Whoever has a ticket can use it, as with a
 key; therefore tickets are short-lived (docs/guide/authorization.md).
+
+A URL ticket stands for a signed token where a browser can send only a URL (docs/guide/tokens.md). It names the token's
+`jti` as well, between subject and seal, and is bound to the origin of the page. Neither kind is valid as the other.
 """
 
 from __future__ import annotations
@@ -14,13 +17,24 @@ from collections.abc import Iterable
 from hashlib import sha256
 from hmac import compare_digest, digest
 
-from pushup.core.grant import Grant, to_read
+from pushup.core.grant import Grant, Scope, to_read
 
 SEAL_BYTES = 24
 """Of the 32 of HMAC-SHA256: 192 bits, and no padding in base64."""
 
-_TICKET = re.compile(r"(([0-9]{1,12})\.([0-9]{1,12})\.([A-Za-z0-9_=-]{0,340}))\.([A-Za-z0-9_-]{32})").fullmatch
+_LABEL = "pushup-ticket"
+"""What a seal is of, so that no kind of ticket is valid as the other."""
+
+_URL_LABEL = "pushup-url-ticket\n"
+
+_NAME = r"([A-Za-z0-9_=-]{0,340})"
 """340: `SUBJECT_LIMIT_BYTES` in base64. A ticket of an older form, without a subject, is not valid."""
+
+_HEAD = rf"([0-9]{{1,12}})\.([0-9]{{1,12}})\.{_NAME}"
+
+_TICKET = re.compile(rf"({_HEAD})\.([A-Za-z0-9_-]{{32}})").fullmatch
+
+_URL_TICKET = re.compile(rf"({_HEAD}\.{_NAME})\.([A-Za-z0-9_-]{{32}})").fullmatch
 
 
 class Tickets:
@@ -34,7 +48,7 @@ class Tickets:
     def seal(self, channels: Iterable[str], *, issued_at: int, expires: int, subject: str) -> str:
         """A ticket for exactly these channels; times in whole seconds since the epoch."""
         head = f"{issued_at}.{expires}.{urlsafe_b64encode(subject.encode()).decode()}"
-        return f"{head}.{self._seal(channels, head)}"
+        return f"{head}.{self._seal(_LABEL, channels, head)}"
 
     def open(self, ticket: str, channels: tuple[str, ...]) -> Grant | None:
         """The grant in a ticket, which may have expired.
@@ -42,13 +56,41 @@ class Tickets:
         None if it was not sealed with this key, or not for exactly these channels.
         """
         match = _TICKET(ticket)
-        if match is None or not compare_digest(match[5], self._seal(channels, match[1])):
+        if match is None or not compare_digest(match[5], self._seal(_LABEL, channels, match[1])):
             return None
         subject = urlsafe_b64decode(match[4]).decode()
         issued_at, expires = int(match[2]), int(match[3])
         return to_read(channels, subject=subject, issued_at=issued_at, valid_until=expires, key_id=self.key_id)
 
-    def _seal(self, channels: Iterable[str], head: str) -> str:
-        # Names contain no control characters, so line ends separate them.
-        text = "\n".join(("pushup-ticket", head, *sorted(set(channels))))
+    def seal_for_url(self, channels: Iterable[str], origin: str, token: Grant) -> str:
+        """A URL ticket for exactly these channels and the pages of this origin, which stands for a token with an end.
+
+        Times are rounded down: it never lasts longer than the token, nor outlives a revocation of it.
+        """
+        times = f"{int(token.issued_at)}.{int(token.valid_until)}"
+        names = [urlsafe_b64encode(name.encode()).decode() for name in (token.subject, token.token_id)]
+        head = ".".join((times, *names))
+        return f"{head}.{self._seal(_URL_LABEL + origin, channels, head)}"
+
+    def open_of_url(self, ticket: str, channels: tuple[str, ...], origin: str) -> Grant | None:
+        """The token's grant to read these channels, which may have expired.
+
+        None if the ticket was not sealed with this key, or not for exactly these channels and this origin.
+        """
+        match = _URL_TICKET(ticket)
+        if match is None or not compare_digest(match[6], self._seal(_URL_LABEL + origin, channels, match[1])):
+            return None
+        subject, token_id = [urlsafe_b64decode(name).decode() for name in (match[4], match[5])]
+        return Grant(
+            {"read": Scope(channels)},
+            subject,
+            token_id=token_id,
+            issued_at=int(match[2]),
+            valid_until=int(match[3]),
+            is_of_token=True,
+        )
+
+    def _seal(self, label: str, channels: Iterable[str], head: str) -> str:
+        # Names and origins contain no control characters, so line ends separate them.
+        text = "\n".join((label, head, *sorted(set(channels))))
         return urlsafe_b64encode(digest(self._key, text.encode(), "sha256")[:SEAL_BYTES]).decode()

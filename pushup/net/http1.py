@@ -113,6 +113,8 @@ class RequestParser:
         if not self.idle:
             self._in_line = self._in_line and self._request is None
             self._after_space = data.endswith(b" ")
+        else:
+            self._target = b""  # it may contain a ticket
         return None
 
     def _feed_pieces(self, data: bytes) -> Exception | None:
@@ -182,7 +184,7 @@ class RequestParser:
         self.ended = False
         version = self._parser.get_http_version().encode()
         self._parser = HttpRequestParser(self)
-        lines = [b"%b %b HTTP/%b" % (request.method, request.target, version)]
+        lines = [b"%b %b HTTP/%b" % (request.method, self._target, version)]
         lines += [b"%b: %b" % field for field in request.headers.items() if field[0] not in (b"upgrade", b"connection")]
         return b"\r\n".join((*lines, b"connection: close", b"", b""))
 

@@ -33,11 +33,14 @@ class Request:
 
     Requests may share their `headers`, which therefore never change.
 
+    `url_ticket`: the value of the parameter `ticket` of an event stream; None: there is none. It is not in `target`, so
+    that whatever logs, compares or remembers targets and query strings never sees it.
+
     `keep_alive`, whether another request may follow, is certain once the request is complete. `is_1_0`: the client
     speaks HTTP/1.0, and knows no chunks.
     """
 
-    __slots__ = ("body", "headers", "is_1_0", "keep_alive", "method", "target")
+    __slots__ = ("body", "headers", "is_1_0", "keep_alive", "method", "target", "url_ticket")
 
     def __init__(
         self,
@@ -49,6 +52,9 @@ class Request:
         is_1_0: bool = False,
     ) -> None:
         self.method = method
+        self.url_ticket: bytes | None = None
+        if b"ticket=" in target and method != b"POST":
+            target, self.url_ticket = _without_ticket(target)
         self.target = target
         self.headers = headers
         self.keep_alive = keep_alive
@@ -59,11 +65,22 @@ class Request:
     def size(self) -> int:
         """Its memory in bytes, approximately."""
         fields = sum(len(name) + len(value) + FIELD_OVERHEAD_BYTES for name, value in self.headers.items())
-        return REQUEST_OVERHEAD_BYTES + len(self.target) + fields + len(self.body)
+        ticket = self.url_ticket or b""
+        return REQUEST_OVERHEAD_BYTES + len(self.target) + len(ticket) + fields + len(self.body)
 
     def header(self, name: bytes) -> str:
         """The value of a header field as text; empty if it is missing."""
         return self.headers.get(name, b"").decode("latin-1")
+
+
+def _without_ticket(target: bytes) -> tuple[bytes, bytes | None]:
+    """The target of an event stream without its first parameter `ticket`, and the value of that. O(bytes)."""
+    path, _, query = target.partition(b"?")
+    before, found, rest = (b"&" + query).partition(b"&ticket=")
+    if not found or path != b"/v1/events":
+        return target, None
+    ticket, _, after = rest.partition(b"&")
+    return b"%b?%b" % (path, b"&".join([part for part in (before[1:], after) if part])), ticket
 
 
 class Response:

@@ -283,6 +283,8 @@ def _mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
     yield from rule_mistakes(settings.channels.channels, has_tokens=has_tokens, has_keys=has_keys, asks=asks)
     if settings.authorization.ticket_seconds > settings.queue.token_lifetime_limit_seconds:
         yield "ticket_seconds", "must not exceed token_lifetime_limit_seconds, or a revocation would be forgotten first"
+    if settings.tokens.token_url_tickets and not settings.authorization.ticket_key:
+        yield "token_url_tickets", "set ticket_key or ticket_key_file, the same on all nodes: it seals the tickets"
     if _asks_itself(settings.authorization.authorize_url, settings.server.listen):
         yield "authorize_url", "PushUp itself listens at this address; write the address of your application"
 

@@ -49,6 +49,8 @@ class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """By how much the clocks of issuers may differ from this machine's. At most a minute."""
     token_cookie: str = ""
     """Name of a cookie that may contain the token, such as `__Secure-pushup`; empty: none may."""
+    token_url_tickets: bool = False
+    """Whether a token can be exchanged for a ticket that an `EventSource` sends in its URL. Needs a `ticket_key`."""
 
     @property
     def issuers(self) -> tuple[TokenIssuer, ...]:
@@ -77,6 +79,8 @@ class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             yield "token_claim", "is empty; the name of a claim is needed, such as pushup"
         if self.token_leeway_seconds > LEEWAY_LIMIT_SECONDS:
             yield "token_leeway_seconds", f"must be at most {LEEWAY_LIMIT_SECONDS:.0f}"
+        if self.token_url_tickets and not self.issuers:
+            yield "token_url_tickets", "URL tickets stand for tokens: set token_issuer and its keys"
         if self.token_cookie and not _COOKIE(self.token_cookie):
             yield (
                 "token_cookie",

@@ -17,6 +17,7 @@
 | `channel_rules` | who may poll and publish, by how the names of channels begin |
 | `cors` | which web pages may use this server (CORS) |
 | `poll_access` | what a client may poll: by its token, by the application's decision, or as everybody |
+| `url_tickets` | tickets in URLs: issued for a token, and accepted for event streams |
 | `error_responses` | errors -> responses; who was refused is counted and logged |
 | `request_log` | a log line for each request, at level debug |
 """

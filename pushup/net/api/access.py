@@ -138,11 +138,12 @@ class Access:
     def grant_for_poll(self, request: Request) -> Grant:
         """What the client may poll besides the channels that everybody may, by the head of its request.
 
-        The body of a POST may have a token; then a cookie does not count (`grant_of_body`). Raises: as `_of_sender`.
+        The body of a POST may have a token; then a cookie does not count (`grant_of_body`), nor does it beside a ticket
+        in the URL. Raises: as `_of_sender`.
         """
         if self._tokens is None and not self._some_key_polls:
             return NOTHING
-        grant = self._of_sender(request, reads_cookie=request.method != b"POST")
+        grant = self._of_sender(request, reads_cookie=request.method != b"POST" and request.url_ticket is None)
         if grant is None and self._tokens is not None and bearer(request):
             raise InvalidToken("what was sent as Authorization: Bearer is neither a token nor a key that is known here")
         return grant or NOTHING

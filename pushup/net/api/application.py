@@ -88,6 +88,7 @@ class Api:
             streams = (
                 Call("GET", "/v1/events", streaming.stream_by_query, "read"),
                 Call("POST", "/v1/events", streaming.stream_by_body, "read"),
+                Call("POST", "/v1/url-tickets", streaming.url_tickets.issue, "read"),
             )
         self._router = Router(
             (

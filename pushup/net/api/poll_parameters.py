@@ -1,7 +1,7 @@
 """The parameters of a poll, from a query string or from JSON.
 
 They are read nowhere else. To add one, change `PARAMETERS` and `_read` (query string), `PollBody` and `from_body`
-(JSON), and `_poll`, which checks what comes from either.
+(JSON), and `poll`, which checks what comes from either.
 
     channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>
     {"channels": ["a", "b"], "cursor": "k3f9-41", "timeout": 25, "limit": 100, "from": <time>, "to": <time>}
@@ -99,7 +99,7 @@ class PollReader:
         for name in NOT_OF_STREAMS:
             if getattr(given, name) is not None and name not in self._parameters:
                 raise BadRequest(_not_of_streams(name), field=name)
-        return self._poll(given, "channels"), given.token
+        return self.poll(given, "channels"), given.token
 
     def _read(self, query: bytes) -> Poll:
         channels: list[str] = []
@@ -113,7 +113,7 @@ class PollReader:
                 given[name] = value
             elif name != IGNORED:
                 is_of_polls, name = name in NOT_OF_STREAMS, shown_name(name)
-                text = _not_of_streams(name) if is_of_polls else _unknown_parameter(name, value, self._parameters)
+                text = _not_of_streams(name) if is_of_polls else unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
         poll = PollBody(
             tuple(channels),
@@ -123,9 +123,9 @@ class PollReader:
             given.get("from"),
             given.get("to"),
         )
-        return self._poll(poll, "channel")
+        return self.poll(poll, "channel")
 
-    def _poll(self, given: PollBody, channels_field: str) -> Poll:
+    def poll(self, given: PollBody, channels_field: str) -> Poll:
         """The poll with these parameters; an error calls its channels `channels_field`. Raises: BadRequest."""
         channels, timeout, limit, start, end = given.channels, given.timeout, given.limit, given.from_, given.to
         limits = self._limits
@@ -169,7 +169,8 @@ def _not_of_streams(name: str) -> str:
     return f"an event stream takes no {name}; it lasts until one side ends it"
 
 
-def _unknown_parameter(name: str, value: str, known: tuple[str, ...]) -> str:
+def unknown_parameter(name: str, value: str = "", known: tuple[str, ...] = PARAMETERS) -> str:
+    """What is wrong with a parameter of this name."""
     if name == "ticket":
         return f"unknown parameter {name!r}; send a ticket as the header field PushUp-Ticket"
     if name in ("token", "access_token"):

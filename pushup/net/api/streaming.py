@@ -30,9 +30,10 @@ from pushup.net.api.event_encoding import EventEncoding, EventEncodings
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.url_tickets import UrlTickets
 from pushup.net.application_interface import Exchange, Streamed
 from pushup.net.http_errors import NotAcceptable, problem
-from pushup.net.requests_and_responses import Request
+from pushup.net.requests_and_responses import Request, Response
 
 AGE_JITTER = 0.15
 """A stream ends earlier than at its maximum age by a random part up to this: clients that came together do not return
@@ -73,6 +74,7 @@ class Streaming:
         """How many streams are open."""
         self._reader = reader
         self.poll_access = poll_access
+        self.url_tickets = UrlTickets(poll_access, reader)
         self._heartbeat_seconds = limits.stream_heartbeat_seconds
         self._most_seconds = limits.stream_seconds
         self._random = random
@@ -84,7 +86,13 @@ class Streaming:
     def stream_by_query(
         self, request: Request, query: bytes, exchange: Exchange, grant: Grant
     ) -> Deferred[None] | None:
-        return self._stream(self._reader.from_query(query), request, exchange, grant)
+        poll, ticket = self._reader.from_query(query), request.url_ticket
+        if ticket is not None:
+            grant = self.url_tickets.grant(ticket, poll.selection.channels, request, grant)
+            if self.poll_access.seconds_to_hold(grant) <= 0:
+                exchange.respond(Response(204))  # an EventSource connects no more (HTML standard §9.2.3)
+                return None
+        return self._stream(poll, request, exchange, grant)
 
     def stream_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
         poll, token = self._reader.from_body(request.body)
