@@ -82,12 +82,11 @@ class RequestParser:
 
         Raises: PushUpError; the requests before the bad one are in `requests`, and the parser must not be fed again.
         """
-        requests: list[Request] = []
-        self.requests = requests
         is_first = self.idle and not self.ended
         if is_first and (request := self._known.find(data)) is not None and self._admits(request):
-            requests.append(request)
-            return requests
+            return [request]
+        requests: list[Request] = []
+        self.requests = requests
         if not self.idle:
             self._fed += len(data)
         failure = self._feed(data) if (is_first or not self._in_line) and is_usual(data) else self._feed_pieces(data)
@@ -98,6 +97,7 @@ class RequestParser:
             self._check_fed()
         elif is_first and len(requests) == 1 and not self.ended:
             self._known.remember(data, requests[0])
+        self.requests = []
         return requests
 
     def _feed(self, data: bytes) -> Exception | None:

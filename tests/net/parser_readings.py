@@ -36,13 +36,14 @@ def read(parts: list[bytes], limits: RequestLimits, known: KnownHeads | None = N
     for part in parts:
         late += len(part)
         try:
-            parser.feed(part)
+            found = parser.feed(part)
         except PushUpError as error:
+            found = parser.requests
             # SpokeTls is a more specific BadRequest, raised when a read begins with a TLS handshake.
             failed = BadRequest if isinstance(error, SpokeTls) else type(error)
-        if parser.requests:
+        if found:
             late = len(part)
-        requests += parser.requests
+        requests += found
         if failed or parser.ended:
             break
     return Reading([(r.method, r.target, r.headers, r.keep_alive, r.body) for r in requests], failed, late)
