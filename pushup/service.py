@@ -123,7 +123,7 @@ class PushUpService(InOrder):
         )
         limit = settings.authorization.authorize_queue_limit_bytes
         self._poll_access = PollAccess(node, self._access, host.wall, self._authorization, limit)
-        self._streaming = streaming = Streaming(
+        streaming = Streaming(
             node,
             PollReader(settings.poll, for_streams=True),
             self._poll_access,
@@ -132,7 +132,7 @@ class PushUpService(InOrder):
             soon=host.demultiplexer.soon,
             random=host.random,
         )
-        streaming.url_tickets.use(make_url_tickets(settings))
+        self._poll_access.url_tickets = make_url_tickets(settings)
         self._api = Api(
             node,
             polls=PollReader(settings.poll),
@@ -253,7 +253,7 @@ class PushUpService(InOrder):
             self._tokens = tokens
             self._start_asking()
         self._access.rules.use(*channel_rules(settings))
-        self._streaming.url_tickets.use(make_url_tickets(settings))
+        self._poll_access.url_tickets = make_url_tickets(settings)
         self._access.use_tokens(self._tokens if settings.tokens.issuers else None, settings.tokens.token_cookie)
 
     def why_not_ready(self) -> str | None:

@@ -5,15 +5,16 @@ since the epoch; whom it named, in base64; and a keyed hash of all that and of t
 the key can check it, and its size does not depend on the number of channels. Whoever has a ticket can use it, as with a
 key; therefore tickets are short-lived (docs/guide/authorization.md).
 
-A URL ticket stands for a signed token where a browser can send only a URL (docs/guide/tokens.md). It names the token's
-`jti` as well, between subject and seal, and is bound to the origin of the page. Neither kind is valid as the other.
+A URL ticket stands for a signed token where a browser can send only a URL (docs/guide/tokens.md). Between subject and
+seal it has the token's `jti`, and a hash of the key that signed the token; and it is bound to the origin of the page.
+Neither kind is valid as the other.
 """
 
 from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from hmac import compare_digest, digest
 
@@ -34,7 +35,7 @@ _HEAD = rf"([0-9]{{1,12}})\.([0-9]{{1,12}})\.{_NAME}"
 
 _TICKET = re.compile(rf"({_HEAD})\.([A-Za-z0-9_-]{{32}})").fullmatch
 
-_URL_TICKET = re.compile(rf"({_HEAD}\.{_NAME})\.([A-Za-z0-9_-]{{32}})").fullmatch
+_URL_TICKET = re.compile(rf"({_HEAD}\.{_NAME}\.([A-Za-z0-9_-]{{12}}))\.([A-Za-z0-9_-]{{32}})").fullmatch
 
 
 class Tickets:
@@ -69,7 +70,7 @@ class Tickets:
         """
         times = f"{int(token.issued_at)}.{int(token.valid_until)}"
         names = [urlsafe_b64encode(name.encode()).decode() for name in (token.subject, token.token_id)]
-        head = ".".join((times, *names))
+        head = ".".join((times, *names, _short(token.key_id)))
         return f"{head}.{self._seal(_URL_LABEL + origin, channels, head)}"
 
     def open_of_url(self, ticket: str, channels: tuple[str, ...], origin: str) -> Grant | None:
@@ -78,7 +79,7 @@ class Tickets:
         None if the ticket was not sealed with this key, or not for exactly these channels and this origin.
         """
         match = _URL_TICKET(ticket)
-        if match is None or not compare_digest(match[6], self._seal(_URL_LABEL + origin, channels, match[1])):
+        if match is None or not compare_digest(match[7], self._seal(_URL_LABEL + origin, channels, match[1])):
             return None
         subject, token_id = [urlsafe_b64decode(name).decode() for name in (match[4], match[5])]
         return Grant(
@@ -88,9 +89,18 @@ class Tickets:
             issued_at=int(match[2]),
             valid_until=int(match[3]),
             is_of_token=True,
+            key_id=f"{self.key_id} {match[6]}",
         )
+
+    def url_key_ends(self, ends: Mapping[str, float]) -> dict[str, float]:
+        """Until when URL tickets may be valid, by their `Grant.key_id`. `ends`: the same for the keys of tokens."""
+        return {f"{self.key_id} {_short(key_id)}": end for key_id, end in ends.items()}
 
     def _seal(self, label: str, channels: Iterable[str], head: str) -> str:
         # Names and origins contain no control characters, so line ends separate them.
         text = "\n".join((label, head, *sorted(set(channels))))
         return urlsafe_b64encode(digest(self._key, text.encode(), "sha256")[:SEAL_BYTES]).decode()
+
+
+def _short(key_id: str) -> str:
+    return urlsafe_b64encode(sha256(key_id.encode()).digest()[:9]).decode()

@@ -63,6 +63,19 @@ class Authorization(Protocol):
         """
 
 
+class UrlTicketSealer(Protocol):
+    """Has the key of URL tickets (`pushup.backends.tickets`)."""
+
+    def seal_for_url(self, channels: tuple[str, ...], origin: str, token: Grant) -> str:
+        """A ticket for exactly these channels and the pages of this origin, which stands for a token."""
+
+    def open_of_url(self, ticket: str, channels: tuple[str, ...], origin: str) -> Grant | None:
+        """The grant in a ticket, which may have expired; None if it is not for these channels and this origin."""
+
+    def url_key_ends(self, ends: Mapping[str, float]) -> dict[str, float]:
+        """Until when URL tickets may be valid, by their `Grant.key_id`. `ends`: the same for the keys of tokens."""
+
+
 class PollAccess:
     """Gives polls their grants."""
 
@@ -85,6 +98,8 @@ class PollAccess:
         self._authorization = authorization
         self._limit_bytes = limit_bytes
         self._asking_bytes = 0
+        self.url_tickets: UrlTicketSealer | None = None
+        """None: no URL tickets are issued and accepted."""
 
     def when_granted(
         self, poll: Poll, grant: Grant, request: Request, exchange: Exchange, call: Callable[[Grant], None]
@@ -160,15 +175,21 @@ class PollAccess:
 
     def end_withdrawn(self) -> None:
         """End what is held on keys that are not valid any more, or end earlier than they did."""
+        ends = self._key_ends()
+        self.node.held_on_grants.end_all(lambda grant: self.why_ended(grant) if _is_withdrawn(grant, ends) else None)
+
+    def is_withdrawn(self, grant: Grant) -> bool:
+        """Whether a key that the grant stands on is not valid any more."""
+        return _is_withdrawn(grant, self._key_ends())
+
+    def _key_ends(self) -> dict[str, float]:
+        """Until when each key is valid: its `Grant.key_id`, and seconds since the epoch."""
         ends = self._access.key_ends()
+        if self.url_tickets is not None:
+            ends |= self.url_tickets.url_key_ends(ends)
         if self._authorization is not None:
             ends |= self._authorization.key_ends()
-
-        def why(grant: Grant) -> PushUpError | None:
-            is_withdrawn = grant.key_id and grant.valid_until > ends.get(grant.key_id, 0.0)
-            return self.why_ended(grant) if is_withdrawn else None
-
-        self.node.held_on_grants.end_all(why)
+        return ends
 
     def _uncovered(self, channels: tuple[str, ...], grant: Grant) -> tuple[str, ...]:
         """Those channels that the grant does not allow, and not everybody may poll.
@@ -230,3 +251,7 @@ class PollAccess:
     def _asked(self, result: T, size: int) -> T:
         self._asking_bytes -= size
         return result
+
+
+def _is_withdrawn(grant: Grant, ends: Mapping[str, float]) -> bool:
+    return bool(grant.key_id) and grant.valid_until > ends.get(grant.key_id, 0.0)

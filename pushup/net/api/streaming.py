@@ -88,10 +88,11 @@ class Streaming:
     ) -> Deferred[None] | None:
         poll, ticket = self._reader.from_query(query), request.url_ticket
         if ticket is not None:
-            grant = self.url_tickets.grant(ticket, poll.selection.channels, request, grant)
-            if self.poll_access.seconds_to_hold(grant) <= 0:
+            granted = self.url_tickets.grant(ticket, poll.selection.channels, request, grant)
+            if granted is None:
                 exchange.respond(Response(204))  # an EventSource connects no more (HTML standard §9.2.3)
                 return None
+            grant = granted
         return self._stream(poll, request, exchange, grant)
 
     def stream_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:

@@ -9,7 +9,6 @@ long as the token. `Request` takes it out of the target, and nothing keeps it.
 
 from __future__ import annotations
 
-from typing import Protocol
 from urllib.parse import unquote_to_bytes
 
 from msgspec import Struct, structs
@@ -33,36 +32,21 @@ class UrlTicketBody(Struct, forbid_unknown_fields=True):
 _body = BodyDecoder(UrlTicketBody, '{"channels": ["user:7"]}')
 
 
-class UrlTicketSealer(Protocol):
-    """Has the key of tickets (`pushup.backends.tickets`)."""
-
-    def seal_for_url(self, channels: tuple[str, ...], origin: str, token: Grant) -> str:
-        """A ticket for exactly these channels and the pages of this origin, which stands for a token."""
-
-    def open_of_url(self, ticket: str, channels: tuple[str, ...], origin: str) -> Grant | None:
-        """The grant in a ticket, which may have expired; None if it is not for these channels and this origin."""
-
-
 class UrlTickets:
     """Issues and accepts URL tickets, if that is wanted (`token_url_tickets`)."""
 
     def __init__(self, poll_access: PollAccess, reader: PollReader) -> None:
         self._poll_access = poll_access
         self._reader = reader
-        self._sealer: UrlTicketSealer | None = None
-
-    def use(self, sealer: UrlTicketSealer | None) -> None:
-        """Seal and accept tickets with this key; None: neither. Tickets sealed before are no longer valid."""
-        self._sealer = sealer
 
     def issue(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         """Answer with a ticket for what the client's token allows.
 
         Raises: BadRequest, Unauthorized, Forbidden, InvalidToken, TokenExpired, Revoked, UnknownChannel; Unavailable.
         """
-        if self._sealer is None:
-            raise Forbidden("no URL tickets are issued here (set token_url_tickets)")
         access, given = self._poll_access, _body.decode(request.body)
+        if access.url_tickets is None:
+            raise Forbidden("no URL tickets are issued here (set token_url_tickets)")
         channels = self._reader.poll(PollBody(given.channels), "channels").selection.channels
         grant = access.with_token(grant, given.token, request)
         if not grant.is_of_token:
@@ -78,23 +62,24 @@ class UrlTickets:
         ticket_grant = structs.replace(grant, valid_until=int(grant.valid_until))
         if access.seconds_to_hold(ticket_grant) <= 0:
             raise access.why_ended(grant)
-        ticket = self._sealer.seal_for_url(channels, origin, ticket_grant)
+        ticket = access.url_tickets.seal_for_url(channels, origin, ticket_grant)
         exchange.respond(json_response({"ticket": ticket, "expires_in": int(access.seconds_left(ticket_grant))}))
 
-    def grant(self, url_ticket: bytes, channels: tuple[str, ...], request: Request, grant: Grant) -> Grant:
-        """What the ticket allows, which may have ended. `grant`: what the request may do by its header fields.
+    def grant(self, url_ticket: bytes, channels: tuple[str, ...], request: Request, grant: Grant) -> Grant | None:
+        """What a ticket allows; None if it has expired, or was revoked. `grant`: what header fields allow the request.
 
         Raises: BadRequest, InvalidToken.
         """
-        if self._sealer is None:
+        access = self._poll_access
+        if access.url_tickets is None:
             raise BadRequest(unknown_parameter("ticket"), field="ticket")
         if grant is not NOTHING:
             raise BadRequest("send either a ticket or a token, not both", field="ticket")
         text = unquote_to_bytes(url_ticket).decode("latin-1")
         for origin in _origins(request):
-            opened = self._sealer.open_of_url(text, channels, origin)
+            opened = access.url_tickets.open_of_url(text, channels, origin)
             if opened is not None:
-                return opened
+                return None if access.is_withdrawn(opened) or access.seconds_to_hold(opened) <= 0 else opened
         raise InvalidToken(
             "the ticket is not valid here: it is for exactly the channels and the page's origin that it was issued for",
             field="ticket",

@@ -48,7 +48,7 @@ class Pages(InMemoryNode):
         )
         self.tickets = Tickets(b"the key of all nodes")
         if is_on:
-            self.streaming.url_tickets.use(self.tickets)
+            self.streaming.poll_access.url_tickets = self.tickets
 
     def issue(
         self, *channels: str, text: str = TOKEN, origin: str = PAGE, body: Any = None, **headers: str
@@ -382,13 +382,31 @@ def test_an_order_that_begins_anew(node: Pages) -> None:
     assert status(node.stream(query)) == 204
 
 
-def test_another_key(node: Pages) -> None:
-    """With the key of tickets replaced, those of before are not valid; without one, none are."""
+def test_another_key_of_tickets(node: Pages) -> None:
+    """Those sealed with the key of before are not valid, and what is open on them ends; without a key, none is."""
     query = f"channel=user:7&ticket={node.ticket('user:7')}"
-    node.streaming.url_tickets.use(Tickets(b"another key of all nodes"))
+    opened, access = node.stream(query), node.streaming.poll_access
+    access.end_withdrawn()
+    assert node.is_following(opened)
+    access.url_tickets = Tickets(b"another key of all nodes")
+    access.end_withdrawn()
+    assert opened.held is None
     assert refusal(node.stream(query)) == (401, "invalid-token")
-    node.streaming.url_tickets.use(None)
+    access.url_tickets = None
     assert refusal(node.stream(query)) == (400, "bad-request")
+
+
+def test_the_key_of_the_token_is_withdrawn(node: Pages) -> None:
+    """Whoever had it could have signed the token. So the ticket ends as well; one on another key stays."""
+    both = Verifier([issuer(key("HS256"), key("HS256", 1))], lambda: node.clock.seconds())
+    node.access.use_tokens(both, COOKIE)
+    queries = [f"channel=user:7&ticket={node.ticket('user:7', text=token(number=number))}" for number in (0, 1)]
+    opened = [node.stream(query) for query in queries]
+    node.access.use_tokens(Verifier([issuer(key("HS256", 1))], lambda: node.clock.seconds()), COOKIE)
+    node.streaming.poll_access.end_withdrawn()
+    assert [stream.held is not None for stream in opened] == [False, True]
+    assert b"urn:pushup:invalid-token" in opened[0].written
+    assert [status(node.stream(query)) for query in queries] == [204, 200]
 
 
 def test_it_continues_at_a_cursor(node: Pages) -> None:
