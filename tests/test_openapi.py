@@ -19,6 +19,7 @@ from pushup.net.api.bodies import NAME_LIMIT_BYTES
 from pushup.net.api.channel_routes import TTL_LIMIT_SECONDS
 from pushup.net.api.publishing import ACK_LIMIT_SECONDS
 from pushup.net.api.schemas import PollLimits, PublicationLimits
+from pushup.net.api.url_tickets import UrlTicketBody
 from pushup.net.http_errors import PROBLEM_TYPES, Problem
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -31,6 +32,7 @@ REQUESTS: dict[str, type[Struct]] = {
     "Creation": schemas.CreateBody,
     "Renewal": schemas.RenewBody,
     "Poll": schemas.PollBody,
+    "UrlTicketRequest": UrlTicketBody,
 }
 
 RESPONSES: dict[str, type[Struct]] = {

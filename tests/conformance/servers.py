@@ -35,7 +35,12 @@ _HEARTBEAT = {**LIMITS, "stream_heartbeat_seconds": 2}
 CONFIGURATIONS = {
     "memory": Options(urls=("",), origin=ORIGIN, limits={**_HEARTBEAT, "request_timeout_seconds": 2}),
     "journal, keys and tickets": Options(
-        urls=("",), publish_key=KEY, credentials=(("Cookie", "user=ann"),), token=TOKEN, limits=_HEARTBEAT
+        urls=("",),
+        publish_key=KEY,
+        credentials=(("Cookie", "user=ann"),),
+        token=TOKEN,
+        url_tickets=True,
+        limits=_HEARTBEAT,
     ),
     "two nodes with Redis": Options(urls=("", ""), limits=_HEARTBEAT),
     "three workers": Options(urls=("",), several_nodes=True, origin=ORIGIN, limits=_HEARTBEAT),
@@ -64,6 +69,8 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
     if options.token[0]:
         names = ("token_issuer", "token_audience", "token_secrets")
         settings |= dict(zip(names, options.token, strict=True))
+    if options.url_tickets:
+        settings |= {"token_url_tickets": "true", "ticket_key": KEY}
     if options.several_nodes:
         settings["workers"] = 3
     if options.strict:
@@ -83,7 +90,8 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             urls = (server.url,)
         yield Options(
             urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
-            token=options.token, strict=options.strict, several_nodes=options.several_nodes, limits=options.limits,
+            token=options.token, url_tickets=options.url_tickets, strict=options.strict,
+            several_nodes=options.several_nodes, limits=options.limits,
             patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@
 | `type: integer` | digits: 5.0 is no whole number |
 | `issued_before`, any number | a time that is not in the future |
 | `token`, any text | a token that this server accepts |
+| `ticket`, any text | a ticket of this server |
 """
 
 from __future__ import annotations
@@ -75,3 +76,5 @@ def map_path_parameters(context: schemathesis.HookContext, path_parameters: Any)
 def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: Any) -> None:
     if isinstance(case.body, dict) and isinstance(case.body.get("token"), str):
         del case.body["token"]
+    if case.query:
+        case.query.pop("ticket", None)

@@ -67,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         default=("", "", ""),
         help="whose signed tokens the server takes, and the secret that signs them (HS256)",
     )
+    add("--url-tickets", action="store_true", help="it issues URL tickets for them")
     add("--strict", action="store_true", help="channels have to be created before they are used")
     add("--several-nodes", action="store_true", help="URL leads to several nodes: a load balancer, or workers")
     add(
@@ -106,6 +107,7 @@ def _options(given: argparse.Namespace) -> Options:
         origin=given.origin,
         credentials=tuple(credentials),
         token=tuple(given.token),
+        url_tickets=given.url_tickets,
         strict=given.strict,
         several_nodes=given.several_nodes,
         limits=limits,

@@ -12,7 +12,7 @@
 | `gaps`, `keys`, `acknowledgements` | subscribers are told of losses; idempotency keys; stronger acknowledgements |
 | `second node` | another node of the same service |
 | `one node` | all connections lead to the same node |
-| `publish key`, `no publish key`, `origin`, `credentials`, `token` | a server configured like that |
+| `publish key`, `no publish key`, `origin`, `credentials`, `token`, `URL tickets` | a server configured like that |
 | `strict`, `not strict` | the same |
 | `quick expiry`, `quick give-up` | a short `retention_seconds`, a short `request_timeout_seconds` |
 """

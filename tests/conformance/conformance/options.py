@@ -37,6 +37,8 @@ class Options:
     """Header fields that authorize polls, if an application decides about them."""
     token: tuple[str, str, str] = ("", "", "")
     """Issuer, audience and secret (HS256) of tokens that the server accepts; empty: none."""
+    url_tickets: bool = False
+    """Whether it issues URL tickets for them."""
     strict: bool = False
     """Whether channels have to be created."""
     several_nodes: bool = False

@@ -40,6 +40,7 @@ class PushUp:
             "origin": "" if options.origin else "no allowed origin was given (--origin ORIGIN)",
             "credentials": "" if options.credentials else "polls need no authorization (--credentials 'Name: value')",
             "token": "" if options.token[0] else "the server takes no tokens (--token ISSUER AUDIENCE SECRET)",
+            "URL tickets": "" if options.url_tickets else "the server issues no URL tickets (--url-tickets)",
             "strict": "" if options.strict else "the server is not strict (--strict)",
             "not strict": "the server is strict" if options.strict else "",
             "quick expiry": ""

@@ -1,4 +1,4 @@
-"""Signed tokens and their revocation."""
+"""Signed tokens, tickets for them in URLs, and their revocation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from base64 import urlsafe_b64encode
 from typing import Any
 
 from conformance.registry import must
-from conformance.trial import Trial
+from conformance.trial import Client, Trial
 from conformance.wire import Response
 
 
@@ -83,6 +83,66 @@ def refuses_bad_tokens(t: Trial) -> None:
     for what, text in bad.items():
         response = t.client().call("GET", f"/v1/poll?channel={name}&timeout=0", Authorization=f"Bearer {text}")
         t.true(response.status == 401, f"expected 401 to a token with {what}, and {response} came")
+
+
+_PAGE = "https://page.example"
+
+
+def _url_ticket(t: Trial, channel: str, token: str) -> str:
+    """A URL ticket for this channel and a page of `_PAGE`."""
+    fields = {"Authorization": f"Bearer {token}", "Origin": _PAGE}
+    response = t.status(t.client().call("POST", "/v1/url-tickets", {"channels": [channel]}, **fields), 200)
+    t.true(response.json.keys() >= {"ticket", "expires_in"}, f"expected ticket and expires_in, and {response} came")
+    t.same("Cache-Control", response.headers.get("cache-control"), "no-store")
+    return str(response.json["ticket"])
+
+
+def _open(t: Trial, query: str, origin: str = _PAGE) -> Client:
+    """Begin a stream as an `EventSource` of a page does, without other credentials."""
+    others = tuple((name, "") for name, _ in t.options.credentials)
+    client = t.client()
+    fields = (*others, ("Authorization", ""), ("Origin", origin))
+    client.begin(t.native.call("GET", f"/v1/events?{query}", headers=fields))
+    return client
+
+
+@must("URL-1", "token", "URL tickets")
+def opens_streams_on_url_tickets(t: Trial) -> None:
+    """Whatever the token allows, without it."""
+    name = t.channel()
+    ticket = _url_ticket(t, name, _token(t, poll=[name, "other"]))
+    stream = t.opened(_open(t, f"channel={name}&ticket={ticket}").wire)
+    t.client().publish(name, "private")
+    t.same("the message", stream.message(), "private")
+
+
+@must("URL-2", "token", "URL tickets")
+def refuses_url_tickets_elsewhere(t: Trial) -> None:
+    """For other channels, on pages of other origins, with another seal, without one, and in polls."""
+    name, other = t.channel(), t.channel()
+    token = _token(t, poll=[name, other])
+    ticket = _url_ticket(t, name, token)
+    begin, _, seal = ticket.rpartition(".")
+    for query in (
+        f"channel={other}&ticket={ticket}",
+        f"channel={name}&channel={other}&ticket={ticket}",
+        f"channel={name}&ticket={begin}.{seal[::-1]}",
+        f"channel={name}&ticket=",
+    ):
+        t.status(_open(t, query).finish(), 401, 403)
+    t.status(_open(t, f"channel={name}&ticket={ticket}", "https://other.example").finish(), 401, 403)
+    t.problem(t.client().call("GET", f"/v1/poll?channel={name}&ticket={ticket}"), 400, "bad-request", "ticket")
+
+
+@must("URL-3", "token", "URL tickets")
+def ends_url_tickets_that_are_revoked(t: Trial) -> None:
+    """With 204, after which an `EventSource` does not connect again."""
+    name, token_name = t.channel(), t.name()
+    query = f"channel={name}&ticket={_url_ticket(t, name, _token(t, poll=[name], jti=token_name))}"
+    stream = t.opened(_open(t, query).wire)
+    t.status(t.client().call("POST", "/v1/revoke", {"jti": token_name}), 200)
+    t.same("the last event's type", stream.named("error").data["type"], "urn:pushup:revoked")
+    t.status(_open(t, query).finish(), 204)
 
 
 @must("REVOKE-1", "token")
