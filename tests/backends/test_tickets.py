@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -165,3 +166,63 @@ def test_the_longest_subject() -> None:
     grant = TICKETS.open(seal(CHANNELS, subject="x" * SUBJECT_LIMIT_BYTES), CHANNELS)
     assert grant is not None
     assert grant.subject == "x" * SUBJECT_LIMIT_BYTES
+
+
+# URL tickets.
+
+PAGE = "https://app.example"
+
+
+def token(**others: Any) -> Grant:
+    """What a signed token allows."""
+    said = {"subject": "7", "token_id": "one", "issued_at": 100.75, "valid_until": 400.75, "key_id": "a key"}
+    return Grant({"read": Scope(prefixes=("",)), "publish": Scope(("a",))}, is_of_token=True, **{**said, **others})
+
+
+@given(channel_sets, subjects, subjects, st.floats(0, 10**12, exclude_max=True), st.floats(0, 10**12, exclude_max=True))
+def test_a_url_ticket_stands_for_a_token(
+    channels: list[str], subject: str, token_id: str, issued_at: float, valid_until: float
+) -> None:
+    """It gives back whose token it was, its name and times, rounded down; of its rights only to read the channels."""
+    said = {"subject": subject, "token_id": token_id, "issued_at": issued_at, "valid_until": valid_until}
+    ticket = TICKETS.seal_for_url(channels, PAGE, token(**said))
+    opened = TICKETS.open_of_url(ticket, tuple(channels), PAGE)
+    assert opened is not None
+    assert (opened.subject, opened.token_id) == (subject, token_id)
+    assert (opened.issued_at, opened.valid_until) == (int(issued_at), int(valid_until))
+    assert (opened.rights, opened.is_of_token) == ({"read": Scope(tuple(channels))}, True)
+    assert re.fullmatch(r"[A-Za-z0-9_=.-]+", ticket)
+
+
+@given(st.integers(0, 200), st.characters(codec="latin-1"))
+def test_a_changed_character_of_a_url_ticket(place: int, character: str) -> None:
+    """It is invalid then."""
+    ticket = TICKETS.seal_for_url(CHANNELS, PAGE, token())
+    place %= len(ticket)
+    changed = ticket[:place] + character + ticket[place + 1 :]
+    assert (TICKETS.open_of_url(changed, CHANNELS, PAGE) is not None) == (changed == ticket)
+
+
+@given(st.text(), st.text())
+def test_any_text_as_a_url_ticket(text: str, origin: str) -> None:
+    """Text that is not a ticket is not valid, and does no harm; nor does any origin."""
+    assert TICKETS.open_of_url(text, CHANNELS, PAGE) is None
+    ticket = TICKETS.seal_for_url(CHANNELS, PAGE, token())
+    assert (TICKETS.open_of_url(ticket, CHANNELS, origin) is not None) == (origin == PAGE)
+
+
+def test_the_key_of_the_token_of_a_url_ticket() -> None:
+    """Its end is known by the same name, which both keys decide on."""
+    opened = TICKETS.open_of_url(TICKETS.seal_for_url(CHANNELS, PAGE, token()), CHANNELS, PAGE)
+    assert opened is not None
+    assert TICKETS.url_key_ends({"a key": 5.0, "another": 6.0})[opened.key_id] == 5.0
+    assert opened.key_id not in TICKETS.url_key_ends({"another": 6.0})
+    assert opened.key_id not in Tickets(b"another key").url_key_ends({"a key": 5.0})
+
+
+def test_the_seal_of_a_url_ticket_is_the_same_on_every_node() -> None:
+    """And in every version."""
+    ticket = Tickets(b"key").seal_for_url(("b", "a", "é"), PAGE, token())
+    assert ticket == "100.400.Nw==.b25l.j6Oqsvqpt54K.Lwr1T4AicWNL43C2Zw37fb4wOVei13E8"
+    longest = token(subject="x" * SUBJECT_LIMIT_BYTES, token_id="x" * SUBJECT_LIMIT_BYTES)
+    assert TICKETS.open_of_url(TICKETS.seal_for_url(CHANNELS, PAGE, longest), CHANNELS, PAGE) is not None

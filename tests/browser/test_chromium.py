@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 import threading
@@ -17,6 +18,7 @@ import pytest
 from selenium import webdriver
 
 from tests.server.chromium import chromium
+from tests.server.document_samples import sample
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
 from tests.server.token_issuer import SETTINGS, TokenIssuer, is_valid
@@ -249,3 +251,53 @@ def test_tokens_that_end(browser: webdriver.Chrome, tmp_path: Path, transport: s
             for tab in tabs:
                 wait_in_tab(browser, tab, "sub.state.reason?.type", "urn:pushup:revoked")
                 assert "offline" not in in_tab(browser, tab, "states")
+
+
+EVENT_SOURCE = """
+const push = arguments[0], tokens = arguments[1];
+window.got = [];
+window.opened = [];
+window.EventSource = class extends EventSource {
+  constructor(url) {
+    super(url);
+    opened.push(this);
+  }
+};
+const getToken = async () => tokens.shift();
+const show = message => got.push(message.data);
+%s
+follow("now");
+"""
+"""What a page does that has no pushup.js: the sample of the page, which is told of each `EventSource` it makes."""
+
+
+@pytest.mark.parametrize("is_same_origin", [True, False])
+def test_event_source_with_a_url_ticket(browser: webdriver.Chrome, tmp_path: Path, is_same_origin: bool) -> None:
+    """A page of PushUp's own origin, or of another: the stream ends with its token, and the `EventSource` for good, by
+    204. With the next ticket the page continues where it was. The log at debug shows no ticket."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "page.html").write_text("<!doctype html><title>page</title>")
+    issuers = TokenIssuer(3.0, poll=["user:7"]), TokenIssuer(60.0, poll=["user:7"])
+    with ExitStack() as stack:
+        site = stack.enter_context(web_site(tmp_path / "site"))
+        settings = {**SETTINGS, "cors_origins": site, "token_url_tickets": "true", "ticket_key": "a-key-of-the-tickets"}
+        flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        server = stack.enter_context(running(tmp_path / "log", (*flags, "--log-level", "debug")))
+        caller = stack.enter_context(server.caller())
+        browser.get(f"{server.url}/healthz" if is_same_origin else f"{site}/page.html")
+        script = EVENT_SOURCE % sample("docs/guide/tokens.md", "async function follow")
+        browser.execute_script(script, server.url, [issuer.token() for issuer in issuers])
+        tab = browser.current_window_handle
+        wait_until(lambda: server.metric("streams") == 1, "a stream")
+        caller.publish(["user:7"], 1)
+        wait_in_tab(browser, tab, "got", [1])
+        wait_in_tab(browser, tab, "opened[0].readyState", 2)
+        caller.publish(["user:7"], 2)  # to nobody yet
+        wait_in_tab(browser, tab, "got", [1, 2])
+        assert in_tab(browser, tab, "opened.map(each => each.readyState)") == [2, 1]
+        ticket = in_tab(browser, tab, "new URL(opened[1].url).searchParams.get('ticket')")
+        log = "\n".join(server.log_lines())
+        assert re.findall(r"GET /v1/events\?\S* (\d+)", log) == ["200", "204", "200"]
+        assert ticket.rpartition(".")[2] not in log
+        assert "ticket=" not in log
+        browser.get("about:blank")

@@ -23,11 +23,12 @@ from tests.server.blocking_backend import WebBackend, web_backend
 from tests.server.caller import Caller, Reply, data_of, poll_path
 from tests.server.certificates import write_certificate
 from tests.server.conftest import Serve
-from tests.server.raw_client import WAIT_SECONDS
+from tests.server.raw_client import WAIT_SECONDS, get
 from tests.server.redis_cluster import RedisCluster
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.reloading import reload, reloads, secret
 from tests.server.server_process import clean_environment, wait_until
+from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 KEY = "a-publish-key-of-27-letters"
 OTHER_KEY = "another-publish-key-of-35-characters"
@@ -227,6 +228,44 @@ def test_a_ticket_key_that_stays(serve: Serve, backend: WebBackend) -> None:
         assert reload(server).endswith("changed: none")
         assert "ticket" not in caller.call("GET", poll_path("a", timeout=0), headers=ticket).value
         assert backend.count == 1
+
+
+def test_url_tickets(serve: Serve, tmp_path: Path) -> None:
+    """They are switched on and off while the server runs; with another key, old ones and the streams on them end."""
+    ticket_key = secret(tmp_path / "ticket", KEY)
+    lines = [f'{name} = "{value}"' for name, value in SETTINGS.items()]
+    off = "\n".join((*lines, f'ticket_key_file = "{ticket_key}"', ""))
+    config = secret(tmp_path / "pushup.toml", off)
+    issuer = TokenIssuer(60.0, poll=["a"])
+    page = {"Origin": "https://app.example"}
+
+    def issue(caller: Caller) -> Reply:
+        return caller.call("POST", "/v1/url-tickets", {"channels": ["a"], "token": issuer.token()}, page)
+
+    def status(ticket: str) -> bytes:
+        with server.connect() as client:
+            client.send(get(f"/v1/events?channel=a&ticket={ticket}", f"Origin: {page['Origin']}"))
+            return client.read_until(b"\r\n\r\n").split(b" ")[1]
+
+    with serve("--config", str(config)) as server, server.caller() as caller:
+        assert issue(caller).status == 403
+        secret(config, f"{off}token_url_tickets = true\n")
+        assert reload(server).endswith("changed: token_url_tickets")
+        ticket = issue(caller).value["ticket"]
+        assert status(ticket) == b"200"
+        with server.connect() as stream:
+            stream.send(get(f"/v1/events?channel=a&ticket={ticket}", f"Origin: {page['Origin']}"))
+            stream.read_until(b"retry")
+            secret(ticket_key, OTHER_KEY)
+            assert reload(server).endswith("changed: ticket_key")
+            stream.read_until(b"urn:pushup:invalid-token")
+        assert status(ticket) == b"401"
+        assert status(issue(caller).value["ticket"]) == b"200"
+        secret(config, off)
+        reload(server)
+        assert issue(caller).status == 403
+        assert status(ticket) == b"400"
+        assert ticket.rpartition(".")[2] not in "\n".join(server.log_lines())
 
 
 # Certificates.

@@ -55,6 +55,7 @@ NOT_RUN = {
     "docs/internals/architecture.md: pushup/": "a list of folders",
     "CONTRIBUTING.md: make check": "it runs this test",
     'docs/guide/browser.md: import { PushUp } from "/v1': "tests/browser/api.test.js runs it",
+    "docs/guide/tokens.md: async function follow": "tests/browser/test_chromium.py runs it",
     "docs/internals/browser-client.md: PUSHUP_SEEDS": "minutes; tests/browser/test_browser.py runs 150 seeds",
     "docs/guide/browser.md: const sub = push.subscribe": "tests/browser/api.test.js runs it",
     "docs/internals/histories.md: cd tests/history/porcupine": "tests/history/test_porcupine.py builds it and runs it",
