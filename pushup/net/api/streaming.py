@@ -90,7 +90,7 @@ class Streaming:
         if ticket is not None:
             granted = self.url_tickets.grant(ticket, poll.selection.channels, request, grant)
             if granted is None:
-                exchange.respond(Response(204))  # an EventSource connects no more (HTML standard §9.2.3)
+                exchange.respond(Response(204))  # an EventSource gives up for good (HTML standard §9.2.3)
                 return None
             grant = granted
         return self._stream(poll, request, exchange, grant)
