@@ -248,7 +248,7 @@ def test_url_tickets(serve: Serve, tmp_path: Path) -> None:
             return client.read_until(b"\r\n\r\n").split(b" ")[1]
 
     with serve("--config", str(config)) as server, server.caller() as caller:
-        assert issue(caller).status == 403
+        assert issue(caller).status == 404
         secret(config, f"{off}token_url_tickets = true\n")
         assert reload(server).endswith("changed: token_url_tickets")
         ticket = issue(caller).value["ticket"]
@@ -263,7 +263,7 @@ def test_url_tickets(serve: Serve, tmp_path: Path) -> None:
         assert status(issue(caller).value["ticket"]) == b"200"
         secret(config, off)
         reload(server)
-        assert issue(caller).status == 403
+        assert issue(caller).status == 404
         assert status(ticket) == b"400"
         assert ticket.rpartition(".")[2] not in "\n".join(server.log_lines())
 

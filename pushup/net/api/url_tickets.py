@@ -21,6 +21,7 @@ from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader, unknown_parameter
 from pushup.net.api.schemas import PollBody
 from pushup.net.application_interface import Exchange
+from pushup.net.http_errors import UnknownResource
 from pushup.net.requests_and_responses import Request
 
 
@@ -42,11 +43,12 @@ class UrlTickets:
     def issue(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         """Answer with a ticket for what the client's token allows.
 
-        Raises: BadRequest, Unauthorized, Forbidden, InvalidToken, TokenExpired, Revoked, UnknownChannel; Unavailable.
+        Raises: BadRequest, Unauthorized, Forbidden, InvalidToken, TokenExpired, Revoked, UnknownChannel; Unavailable;
+        UnknownResource if none are issued.
         """
         access, given = self._poll_access, _body.decode(request.body)
         if access.url_tickets is None:
-            raise Forbidden("no URL tickets are issued here (set token_url_tickets)")
+            raise UnknownResource("no URL tickets are issued here (set token_url_tickets)")
         channels = self._reader.poll(PollBody(given.channels), "channels").selection.channels
         grant = access.with_token(grant, given.token, request)
         if not grant.is_of_token:

@@ -181,7 +181,7 @@ def test_off() -> None:
     """Unless the setting is on, none is issued, and the parameter is an unknown one."""
     node, other = Pages(is_on=False), Pages()
     result = node.issue("user:7")
-    assert result.status == 403
+    assert result.status == 404
     assert "token_url_tickets" in result.json["detail"]
     for text in (other.ticket("user:7"), ""):
         exchange = node.stream(f"channel=user:7&ticket={text}", Cookie=f"{COOKIE}={TOKEN}")
