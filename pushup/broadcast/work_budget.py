@@ -7,7 +7,7 @@ from collections.abc import Callable
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from pushup.core.commands import Command, Entry, Expire, Publish
+from pushup.core.commands import Command, Entry, Erase, Expire, Publish
 from pushup.core.rows import BUCKET
 from pushup.core.snapshot import Tables
 from pushup.core.state import EXPIRE_AT_MOST
@@ -57,7 +57,7 @@ def work_of(entry: Entry, before: float) -> int:
 def units_of(command: Command) -> int:
     """The same without what may expire."""
     if type(command) is not Publish:
-        return ENTRY_UNITS
+        return ENTRY_UNITS + EXPIRE_AT_MOST * (type(command) is Erase)
     return ENTRY_UNITS + sum([len(draft.channels) for draft in command.messages])
 
 

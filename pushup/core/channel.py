@@ -22,7 +22,7 @@ from pushup.core.machine_rules import Retention
 from pushup.core.poll import Selection
 from pushup.core.shelves import Shelf
 
-DropReason = Literal["expired", "evicted", "closed"]
+DropReason = Literal["expired", "evicted", "closed", "deleted"]
 """Why a message is dropped: `pushup_messages_dropped_total` counts by these, and the gap says the same."""
 
 GapReason = Literal[DropReason, "lost"]
@@ -95,6 +95,7 @@ class Channel(Struct, eq=False, gc=False):
     earlier channel with this name may have been forgotten. The channel keeps every message after it, and none before:
     ephemeral messages are dropped without a trace.
     `known_dropped_sequence`: the highest message that this replica has in fact dropped.
+    `erased_sequence`: the highest message that was erased from it; what is before that may still be kept.
     `closed_sequence`: its last closing.
     `latest_sequence`: a cursor at or after it has nothing to read here.
 
@@ -110,6 +111,7 @@ class Channel(Struct, eq=False, gc=False):
     due: int = 0
     dropped_sequence: int = 0
     known_dropped_sequence: int = 0
+    erased_sequence: int = 0
     reason: GapReason = "expired"
     closed_sequence: int = 0
     latest_sequence: int = 0
@@ -154,8 +156,8 @@ class Channel(Struct, eq=False, gc=False):
         assert self.messages
         return self._dropped(self.messages.pop(0), reason)
 
-    def drop_ephemeral(self, message: Message) -> bool:
-        """Drop an ephemeral message, if it keeps it. Returns whether it did. O(log n)."""
+    def drop(self, message: Message, reason: DropReason) -> bool:
+        """Drop this one message, which is ephemeral or erased, if it keeps it. Returns whether it did. O(log n)."""
         messages = self.messages or []
         if messages and messages[0] is message:  # usually
             messages.pop(0)
@@ -164,7 +166,7 @@ class Channel(Struct, eq=False, gc=False):
             if place == len(messages) or messages[place] is not message:
                 return False
             del messages[place]
-        self._dropped(message, "expired")
+        self._dropped(message, reason)
         return True
 
     def drop_all(self, reason: DropReason) -> Sequence[Message]:
@@ -180,6 +182,8 @@ class Channel(Struct, eq=False, gc=False):
         self.bytes -= message.size - MESSAGE_OVERHEAD_BYTES
         if message.attributes is not None and message.is_ephemeral:
             self.ephemeral_count -= 1
+        elif reason == "deleted":
+            self.erased_sequence = max(self.erased_sequence, message.sequence)
         else:
             self.dropped_sequence = self.known_dropped_sequence = message.sequence
             self.reason = reason
@@ -212,7 +216,8 @@ class Channel(Struct, eq=False, gc=False):
     def check(self) -> None:
         """Assert the invariants."""
         assert self.bytes == sum(m.size - MESSAGE_OVERHEAD_BYTES for m in self.messages or ())
-        assert self.latest_sequence >= max(self.dropped_sequence, self.closed_sequence), self.name
+        known = (self.dropped_sequence, self.erased_sequence, self.closed_sequence)
+        assert self.latest_sequence >= max(known), self.name
         assert self.ephemeral_count == sum(m.is_ephemeral for m in self.messages or ())
         assert self.known_dropped_sequence <= self.dropped_sequence, self.name
         if self.messages is not None:

@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Raw, Struct, json
 
 from pushup.core.channel import Attributes
+from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
 
@@ -109,6 +110,23 @@ class Revoke(Struct, frozen=True, omit_defaults=True, tag="revoke", forbid_unkno
     issued_before: float | None = None
 
 
+ErasedBy = Literal["message", "channel", "owner"]
+"""What an erasure selects messages by."""
+
+
+class Erase(Struct, frozen=True, omit_defaults=True, tag="erase", forbid_unknown_fields=True):
+    """Remove one message, or all of a channel or an owner up to a cursor, from all of their channels.
+
+    `name`: of the channel (or its id) or owner; empty for a message, whose id `cursor` is. None: up to this entry. One
+    entry removes a limited number. If the outcome says that there are more, the same command with its cursor goes on.
+    """
+
+    width = 1
+    by: ErasedBy
+    name: str = ""
+    cursor: Cursor | None = None
+
+
 class Expire(Struct, frozen=True, tag="expire", forbid_unknown_fields=True):
     """Expire what is due by the entry's time; appended by nodes while nothing else happens."""
 
@@ -146,8 +164,8 @@ class Configure(Struct, frozen=True, tag="configure", forbid_unknown_fields=True
     limits: Limits
 
 
-Command = Publish | Create | Renew | Close | Revoke | Expire | Continue | Upgrade | Configure
-"""Clients can ask for the first five; broadcasts append the others themselves."""
+Command = Publish | Create | Renew | Close | Revoke | Erase | Expire | Continue | Upgrade | Configure
+"""Clients can ask for the first six; broadcasts append the others themselves."""
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -193,6 +211,14 @@ class RevokedBefore(Struct, frozen=True):
     issued_before: float
 
 
+class Erased(Struct, frozen=True):
+    """How many messages this entry has removed, and whether there are more to remove up to `cursor`."""
+
+    count: int
+    cursor: Cursor
+    more: bool = False
+
+
 class Expired(Struct, frozen=True):
     """The outcome of `Expire`."""
 
@@ -201,7 +227,7 @@ class Done(Struct, frozen=True):
     """The outcome of the commands that only broadcasts append."""
 
 
-Outcome = Published | ChannelState | Closed | RevokedBefore | Expired | Done | PushUpError
+Outcome = Published | ChannelState | Closed | RevokedBefore | Erased | Expired | Done | PushUpError
 """Errors are values here: an error is as much a part of the order as a success, and the same on every node."""
 
 

@@ -8,7 +8,7 @@ much loses their own history first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import get_args
 
@@ -33,6 +33,8 @@ class MessageCache:
         self._changes = changes
         # By sequence, for rows, and for neighbours on a shelf. Messages are only ever appended.
         self._messages: BySequence[Message] = BySequence()
+        self.get: Callable[[int], Message | None] = self._messages.get
+        """The message with this sequence."""
         self._classes: dict[str, RetentionClass] = {}  # those that have messages
         self.bytes = 0
         """Of all but ephemeral messages."""
@@ -132,6 +134,10 @@ class MessageCache:
 
     # Rows.
 
+    def shelves(self, owner: str) -> list[Shelf]:
+        """Those of this owner, in the same order in every replica. O(classes)."""
+        return [kept.shelves[owner] for _, kept in sorted(self._classes.items()) if owner in kept.shelves]
+
     def names(self) -> list[Name]:
         """The sequences of all messages. O(their number)."""
         return self._messages.sequences()
@@ -176,7 +182,7 @@ class MessageCache:
         """
         message = self._at(shelf.first)
         if shelf.retention_class.is_ephemeral:
-            return self._drop_ephemeral(message)
+            return self.drop(message, "expired")
         gone = 0
         for name in message.channels:
             channel = self._channels.find(name)
@@ -193,19 +199,21 @@ class MessageCache:
         assert channel.messages
         message = channel.messages[0]
         if message.shelf.retention_class.is_ephemeral:
-            return self._drop_ephemeral(message)
+            return self.drop(message, "expired")
         self._channels.note(channel)
         channel.drop_oldest(reason)
         self._release(message, reason)
         return 1
 
-    def _drop_ephemeral(self, message: Message) -> int:
-        """Drop an ephemeral message. Returns how many channels have dropped it, or 1."""
+    def drop(self, message: Message, reason: DropReason) -> int:
+        """Drop one message, which is ephemeral or erased. Returns how many channels have dropped it, or 1."""
         gone = 0
         for name in message.channels:
             channel = self._channels.find(name)
-            if channel is not None and channel.drop_ephemeral(message):
-                self._release(message, "expired")
+            if channel is not None and channel.drop(message, reason):
+                if not message.shelf.retention_class.is_ephemeral:
+                    self._channels.note(channel)
+                self._release(message, reason)
                 gone += 1
         return gone or 1
 

@@ -33,6 +33,8 @@ def read(
     channel, the highest sequence that its client can have missed. Without it, anything that the channel may have
     dropped after the cursor is a gap.
 
+    What was erased is a gap up to the last of it, although messages before that may still be kept, and are delivered.
+
     A gap is reported to every cursor before its end, so again on each page until a chain has passed it. Reporting it on
     the last such page only would lose it: that page may come from a node that has not yet dropped what earlier pages
     passed.
@@ -48,13 +50,16 @@ def read(
         after = last.sequence if cursor is Start.NOW else 0
     elif (cursor := past.translate(cursor, last.epoch)).epoch != last.epoch:
         after = past.good_up_to(cursor.epoch)
-        gaps = tuple([_gap(c, "lost", last, max(c.dropped_sequence, after, 0)) for c in channels])
+        ends = [max(c.dropped_sequence, c.erased_sequence, after, 0) for c in channels]
+        gaps = tuple([_gap(c, "lost", last, end) for c, end in zip(channels, ends, strict=True)])
     else:
         after = cursor.sequence
         for n, channel in enumerate(channels):
-            end = channel.dropped_sequence if missed is None else missed[n]
+            end, reason = channel.dropped_sequence if missed is None else missed[n], channel.reason
+            if channel.erased_sequence > end:
+                end, reason = channel.erased_sequence, "deleted"
             if end > after:
-                gaps = (*gaps, _gap(channel, channel.reason, last, end))
+                gaps = (*gaps, _gap(channel, reason, last, end))
             if channel.closed_sequence > after:
                 closed = (*closed, channel.name)
     messages, upto = _take(channels, selection, after, last.epoch, past, limit_bytes)
@@ -63,7 +68,7 @@ def read(
 
 
 def _gap(channel: Channel, reason: GapReason, last: Cursor, end: int) -> Gap:
-    """The gap of a channel that keeps nothing up to the sequence `end`, and everything after it."""
+    """The gap of a channel that keeps everything after the sequence `end`."""
     return Gap(channel.name, reason, f"{last.epoch}-{end}")
 
 

@@ -30,7 +30,7 @@ class Row(Protocol):
         """A sort key: the order in which a table takes its rows from a checkpoint."""
 
 
-class ChannelRow(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class ChannelRow(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
     """A channel that is open (`id` > 0) or remembered; the fields of `Channel`."""
 
     name: str
@@ -41,10 +41,12 @@ class ChannelRow(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     dropped_sequence: int = field(name="dropped")
     reason: GapReason
     closed_sequence: int = field(name="closed")
+    erased_sequence: int = field(name="erased", default=0)
 
     @classmethod
     def of(cls, c: Channel) -> ChannelRow:
-        return cls(c.name, c.id, c.ttl, c.expires, c.due, c.dropped_sequence, c.reason, c.closed_sequence)
+        ends = (c.closed_sequence, c.erased_sequence)
+        return cls(c.name, c.id, c.ttl, c.expires, c.due, c.dropped_sequence, c.reason, *ends)
 
     @property
     def row_name(self) -> str:
@@ -62,8 +64,8 @@ class ChannelRow(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
         channel = Channel(self.name)
         channel.id, channel.ttl, channel.expires, channel.due = self.id, self.ttl, self.expires, self.due
         channel.dropped_sequence, channel.reason = self.dropped_sequence, self.reason
-        channel.closed_sequence = self.closed_sequence
-        channel.latest_sequence = max(self.dropped_sequence, self.closed_sequence)
+        channel.closed_sequence, channel.erased_sequence = self.closed_sequence, self.erased_sequence
+        channel.latest_sequence = max(self.dropped_sequence, self.closed_sequence, self.erased_sequence)
         return channel
 
 

@@ -22,6 +22,7 @@ from pushup.core.commands import (
     Done,
     Draft,
     Entry,
+    Erase,
     Expire,
     Expired,
     Outcome,
@@ -33,6 +34,7 @@ from pushup.core.commands import (
     Upgrade,
 )
 from pushup.core.cursor import Cursor, began_at
+from pushup.core.erasure import erase
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
 from pushup.core.grant import Grant
 from pushup.core.revocations import Revocation
@@ -75,6 +77,8 @@ class ReplicatedState(StateRows):
                 return self._close_by_name(name, entry)
             case Revoke():
                 return self._revoke(entry, command)
+            case Erase():
+                return erase(self, command, EXPIRE_AT_MOST)
             case Expire():
                 return Expired()
             case Continue(epoch=name):

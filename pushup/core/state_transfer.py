@@ -192,7 +192,7 @@ def rows_of_new_epoch(*states: ReplicatedState) -> Iterator[Stored]:
     for name in channels.names():
         channel = channels.row(name)
         if channel is not None and 0 < channel.id <= last_id:
-            emptied = replace(channel, dropped_sequence=0, reason="expired", closed_sequence=0)
+            emptied = replace(channel, dropped_sequence=0, reason="expired", closed_sequence=0, erased_sequence=0)
             yield stored(CHANNELS, name, emptied)
     for number, (state, end) in enumerate(ends, 1):
         for table in state.bounded.values():
