@@ -133,6 +133,13 @@ class HoldsState:
         found = self.state.channels.find(channel)
         return channel if found is None else found.name
 
+    def channels_of(self, message: Cursor) -> tuple[str, ...]:
+        """Those that the message with this id was published on; none if it is not kept here."""
+        here = self.state.cursor.epoch
+        cursor = self.state.past_epochs.translate(message, here)
+        found = self.state.cache.get(cursor.sequence) if cursor.epoch == here else None
+        return () if found is None else found.channels
+
     def is_revoked(self, grant: Grant) -> bool:
         """As `ReplicatedState.is_revoked`."""
         return self.state.is_revoked(grant)

@@ -145,7 +145,8 @@ class Channel(Struct, eq=False, gc=False):
         self.bytes += message.size - MESSAGE_OVERHEAD_BYTES
         if message.attributes is not None:
             self.ephemeral_count += message.is_ephemeral
-        self.latest_sequence = message.sequence
+        if message.sequence > self.erased_sequence:  # else it is restored, and a later one was erased
+            self.latest_sequence = message.sequence
 
     def keeps(self, sequence: int) -> bool:
         """Whether it keeps this message, one of its own that is still cached."""

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from pushup.core.channel import Message
 from pushup.core.commands import Erase, Erased
-from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest
 from pushup.core.state_rows import StateRows
 

@@ -19,8 +19,8 @@ Right = Literal["read", "publish", "channels", "operate", "revoke", "see details
 |---|---|
 | read | polling, and following an event stream |
 | publish | publishing |
-| channels | creating, renewing and closing channels |
-| operate | listing channels and nodes, showing a channel |
+| channels | creating, renewing and closing channels, deleting their messages |
+| operate | listing channels and nodes, showing a channel, deleting the messages of an owner |
 | revoke | revoking tokens and tickets |
 | see details | seeing what concerns the server's surroundings, such as the address of its Redis |
 | see details locally | the same, if the client's address is this machine's; finding that out takes a system call |

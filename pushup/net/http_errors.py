@@ -68,6 +68,10 @@ class MisdirectedRequest(PushUpError):
     """The request is addressed to a host name that this server does not serve."""
 
 
+class UnknownMessage(PushUpError):
+    """No message with this id is kept."""
+
+
 class MessageTooLarge(PushUpError):
     """The data of one message is too large."""
 
@@ -116,6 +120,7 @@ PROBLEM_TYPES: dict[type[PushUpError], ProblemType] = {
     ForbiddenOrigin: ProblemType(403, "forbidden", "Forbidden", "origin"),
     UnknownResource: ProblemType(404, "unknown-resource", "Resource not found"),
     UnknownChannel: ProblemType(404, "unknown-channel", "Channel not found"),
+    UnknownMessage: ProblemType(404, "unknown-message", "Message not found"),
     MethodNotAllowed: ProblemType(405, "method-not-allowed", "Method not allowed"),
     NotAcceptable: ProblemType(406, "not-acceptable", "No acceptable format"),
     RequestTimeout: ProblemType(408, "request-timeout", "Request timed out"),

@@ -79,7 +79,8 @@ class Node(HoldsState, Generic[H]):
         self._hold_jitter = hold_limits.hold_jitter
         self._random = random
         self._metrics = metrics
-        self._soon = soon
+        self.soon = soon
+        """Calls its argument in the next turn of the reactor."""
         self._delivering = False
         self._order_end = OrderEnd(broadcast, self.polls, self._deliver_soon)
         self._deadline_timer = Timer(clock, self._answer_due)
@@ -220,7 +221,7 @@ class Node(HoldsState, Generic[H]):
     def start_from(self, state: ReplicatedState) -> None:
         """Continue from another state. Held polls stay; those for which it has something new are answered."""
         if self.state.message_count or len(self.state.channels):
-            self._soon(partial(self._take_apart, take_apart(self.state)))
+            self.soon(partial(self._take_apart, take_apart(self.state)))
         state.cache.dropped = self.state.cache.dropped
         self.state = state
         self.polls.use(state)
@@ -235,7 +236,7 @@ class Node(HoldsState, Generic[H]):
     def _take_apart(self, old: Iterator[None]) -> None:
         """Free one slice of a state that was replaced."""
         if sum(1 for _ in islice(old, FREED_AT_ONCE)) == FREED_AT_ONCE:
-            self._soon(partial(self._take_apart, old))
+            self.soon(partial(self._take_apart, old))
 
     def member(self, id: str) -> Member:  # noqa: A002
         """What the other nodes are told about this one."""
@@ -263,7 +264,7 @@ class Node(HoldsState, Generic[H]):
     def _deliver_soon(self) -> None:
         if not self._delivering and self.polls.has_deliveries:
             self._delivering = True
-            self._soon(self._deliver)
+            self.soon(self._deliver)
 
     def _deliver(self) -> None:
         """Answer one slice of the polls that entries have woken; other connections get their turn before the next."""

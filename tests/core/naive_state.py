@@ -17,6 +17,8 @@ from pushup.core.commands import (
     Done,
     Draft,
     Entry,
+    Erase,
+    Erased,
     Expire,
     Expired,
     Outcome,
@@ -124,6 +126,8 @@ class NaiveState:
                     return UnknownChannel("")
                 self._close(found, entry.sequence)
                 return Closed(found)
+            case Erase() as command:
+                return self._erase(command)
             case Continue(epoch=epoch):
                 if epoch == self.epoch or epoch in self.past:
                     return BadRequest("")
@@ -263,6 +267,28 @@ class NaiveState:
                         self.drops.setdefault(name, []).append(Drop(each.sequence, each.time, reason))
         self.kept = [m for m in self.kept if m.keepers]
 
+    def _erase(self, command: Erase) -> Outcome:
+        cursor = command.cursor or Cursor(self.epoch, self.last)
+        position = self.position(cursor)
+        if position is None:
+            return Erased(0, Cursor(self.epoch, self.last)) if command.by == "message" else BadRequest("")
+        name = self.resolve(command.name)
+        selected = [
+            m
+            for m in self.kept
+            if (command.by == "message" and m.sequence == position)
+            or (command.by == "channel" and name in m.keepers and m.sequence <= position)
+            or (command.by == "owner" and m.owner == command.name and m.sequence <= position)
+        ]
+        for message in selected:
+            if message.kind != EPHEMERAL:
+                for keeper in message.keepers:
+                    drop = Drop(message.sequence, message.time, "deleted")
+                    self.drops.setdefault(keeper, []).append(drop)
+            message.keepers.clear()
+        self.kept = [m for m in self.kept if m.keepers]
+        return Erased(len(selected), Cursor(self.epoch, position))
+
     def _open(self, name: str | None, ttl: float | None) -> str:
         self.last_id = max(self.last_id + 1, int(self.time * 1000))
         name = str(self.last_id) if name is None else name
@@ -356,11 +382,12 @@ class NaiveState:
     def _assert_until(self, gap: Gap, after: int, *, is_exact: bool) -> None:
         """Assert that the gap ends behind all that its channel has dropped, and before all that it keeps.
 
-        `is_exact`: right behind it.
+        It may keep what is before a message that was erased. `is_exact`: right behind it.
         """
         epoch, _, until = gap.until.rpartition("-")
         assert epoch == self.epoch
-        kept = [m.sequence for m in self.kept if gap.channel in m.keepers and m.sequence > after]
+        start = max(after, self.last_erased(gap.channel))
+        kept = [m.sequence for m in self.kept if gap.channel in m.keepers and m.sequence > start]
         end = max([after, *[d.sequence for d in self.dropped(gap.channel, after)]])
         assert end <= int(until) < min([self.last + 1, *kept]), f"{gap} at {after}"
         assert int(until) == end or not is_exact, f"{gap} at {after}, and the last that was dropped is {end}"
@@ -378,7 +405,7 @@ class NaiveState:
             assert drops or self.closings_of(name, after), f"{name} dropped nothing after {after}: a false gap"
         elif after >= self.floor:
             assert drops, f"{name} dropped no message after {after}: a false gap"
-            assert reported.reason == drops[-1].reason
+            assert reported.reason == max(drops, key=lambda drop: drop.sequence).reason
 
     def select(self, names: tuple[str, ...], selection: Selection, after: int) -> list[NaiveMessage]:
         return [
@@ -389,6 +416,10 @@ class NaiveState:
 
     def dropped(self, name: str, after: int) -> list[Drop]:
         return [d for d in self.drops.get(name, ()) if d.sequence > after]
+
+    def last_erased(self, name: str) -> int:
+        """The last message that was erased from this channel; 0: none."""
+        return max([d.sequence for d in self.drops.get(name, ()) if d.reason == "deleted"], default=0)
 
     def closings_of(self, name: str, after: int) -> list[int]:
         return [sequence for n, sequence in self.closed if n == name and sequence > after]

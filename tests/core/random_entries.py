@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from random import Random
 
 from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
-from pushup.core.commands import Close, Command, Create, Entry, Expire, Publish, Renew
+from pushup.core.commands import Close, Command, Create, Entry, Erase, Expire, Publish, Renew
+from pushup.core.cursor import Cursor
 from pushup.core.limits import ChannelPolicy, Limits
 
 from .builders import EPOCH, draft
@@ -33,6 +34,7 @@ LIMITS = {
 
 def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterator[tuple[float, Command]]:
     """An endless series of commands of all kinds, each with the seconds since the previous one."""
+    published = 1
     while True:
         drafts = [
             draft(
@@ -55,9 +57,12 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
                 Renew(name, ttl),
                 Close(name),
                 Expire(),
+                Erase("message", "", Cursor(EPOCH, random.randrange(published, published + 9))),
+                Erase(*random.choice((("channel", name), ("owner", "key 1"), ("owner", "")))),
             ),
-            (10, 4, 2, 1, 1),
+            (20, 8, 4, 2, 2, 3, 1),
         )[0]
+        published += command.width
         yield random.choice((0.0, 0.0, 0.0, 0.25, 0.25, 1.0, random.choice((0.0, 5.0, 20.0)))), command
 
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
-from pushup.core.commands import Close, Command, Configure, Continue, Create, Draft, Expire, Publish, Renew
+from pushup.core.commands import Close, Command, Configure, Continue, Create, Draft, Erase, Expire, Publish, Renew
 from pushup.core.cursor import Cursor, Start
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.poll import Poll, Selection
@@ -102,6 +102,8 @@ class Steps:
                 "channels": tuple(random.sample(LIMITS["policies"].channels, random.randrange(4))),
             }
             return Configure(replace(limits, **changed) if random.random() < 0.6 else limits)
+        if random.random() < 0.04:
+            return self.erase()
         if kind < (0.55 if self.strict else 0.72):
             if self.with_key is not None and random.random() < 0.1:
                 return self.with_key  # a publisher retries because it got no answer
@@ -115,6 +117,19 @@ class Steps:
         if kind < 0.89:
             return Renew(self.name(), ttl)
         return Close(self.name()) if kind < 0.95 else Expire()
+
+    def erase(self) -> Erase:
+        naive, random = self.cluster.nodes[0].naive, self.random
+        cursor = Cursor(naive.epoch, max(1, naive.last - random.randrange(12)))
+        if naive.published and random.random() < 0.6:
+            message = random.choice(naive.published[-12:])
+            cursor = Cursor(message.epoch, message.sequence)
+        if random.random() < 0.1:
+            cursor = random.choice((Cursor("e0", cursor.sequence), Cursor(naive.epoch, naive.last + 3)))
+        if random.random() < 0.5:
+            return Erase("message", "", cursor)
+        until = random.choice((cursor, None))
+        return Erase("channel", self.name(), until) if random.random() < 0.7 else Erase("owner", "key 1", until)
 
     def draft(self) -> Draft:
         names = dict.fromkeys(self.name() for _ in range(self.random.choice((1, 1, 2, 3))))

@@ -222,6 +222,10 @@ class InMemoryNode:
     def call(self, method: str, target: str, body: Any = b"", **headers: str) -> CallResult:
         """Make a call that must be answered at once, and return the response."""
         (response,) = self.begin(method, target, body, **headers).responses
+        return self.read(response)
+
+    @staticmethod
+    def read(response: Response) -> CallResult:
         return CallResult(
             response.status,
             json.loads(response.body) if b"json" in response.content_type and response.body else None,

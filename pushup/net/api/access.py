@@ -31,7 +31,7 @@ _SENT_FOR_OTHERS = frozenset((b"forwarded", b"x-forwarded-for", b"x-real-ip", b"
 
 _NO_TOKENS = "no signed tokens are accepted here (set token_issuer and its keys)"
 
-_VERBS: dict[Right, str] = {"read": "poll", "channels": "create, renew or close channels"}
+_VERBS: dict[Right, str] = {"read": "poll", "channels": "change channels or delete messages"}
 """What errors call a right; the others as they are."""
 
 

@@ -19,6 +19,7 @@ from pushup.net.api.access import Access
 from pushup.net.api.browser_client import Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
+from pushup.net.api.erasing import Erasing
 from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.health import Operations
 from pushup.net.api.node_interface import Node, ServerView
@@ -83,6 +84,7 @@ class Api:
         channels = Channels(node, machine, error_responder, access)
         operations = Operations(node, access, machine)
         revoking = Revoking(node, error_responder)
+        erasing = Erasing(node, error_responder, access)
         streams: tuple[Call, ...] = ()
         if streaming is not None:
             streams = (
@@ -98,6 +100,8 @@ class Api:
                 Call("GET", "/v1/cursor", polling.cursor),
                 Call("GET", "/v1/pushup.js", Script(origins).show),
                 Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
+                Call("DELETE", "/v1/messages", erasing.erase_all),
+                Call("DELETE", "/v1/messages/{id}", erasing.erase_one, "channels"),
                 Call("GET", "/v1/channels", channels.list_page, "operate"),
                 Call("POST", "/v1/channels", channels.create, "channels"),
                 Call("GET", "/v1/channels/{channel}", channels.show, "operate"),

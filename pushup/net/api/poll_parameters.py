@@ -104,7 +104,7 @@ class PollReader:
     def _read(self, query: bytes) -> Poll:
         channels: list[str] = []
         given: dict[str, str] = {}
-        for name, _, value in _pairs(query):
+        for name, _, value in query_pairs(query):
             if name == "channel":
                 channels.append(value)
             elif name in self._parameters:
@@ -183,8 +183,11 @@ def unknown_parameter(name: str, value: str = "", known: tuple[str, ...] = PARAM
     return f"unknown parameter {name!r}; did you mean {meant!r}?"
 
 
-def _pairs(query: bytes) -> list[tuple[str, str, str]]:
-    """Name, `=` and value of each parameter in a query string (URL standard, application/x-www-form-urlencoded)."""
+def query_pairs(query: bytes) -> list[tuple[str, str, str]]:
+    """Name, `=` and value of each parameter in a query string (URL standard, application/x-www-form-urlencoded).
+
+    Raises: BadRequest.
+    """
     try:
         if b"%" in query or b"+" in query:
             coded = [pair.partition(b"=") for pair in query.replace(b"+", b" ").split(b"&") if pair]

@@ -19,11 +19,11 @@ from pushup.net.http_errors import MethodNotAllowed, UnknownResource
 from pushup.net.requests_and_responses import Request, Response
 
 Handler = Callable[[Request, Any, Exchange, Grant], Deferred[None] | None]
-"""Answers a request, now or later. Its second argument is the channel's name in the path, or else the query string. A
+"""Answers a request, now or later. Its second argument is the name or id in the path, or else the query string. A
 Deferred is only of interest when it fails: then the request is answered with its error."""
 
 CHANNEL = b"{channel}"
-"""Stands for one percent-encoded segment of a path."""
+"""Stands for one percent-encoded segment of a path, as does `{id}`."""
 
 PATH_LIMIT = 100
 """Characters of an unknown path that is compared with the known ones, or shown."""
@@ -56,7 +56,7 @@ class Call(NamedTuple):
 
 
 class Router:
-    """Finds calls. O(1) for a path without a channel's name."""
+    """Finds calls. O(1) for a path without a name in it."""
 
     def __init__(self, calls: Iterable[Call]) -> None:
         paths: dict[str, dict[bytes, Call]] = {"*": {}}
@@ -67,14 +67,12 @@ class Router:
                 methods[b"HEAD"] = call
         for path, methods in paths.items():
             methods[b"OPTIONS"] = Call("OPTIONS", path, partial(_options, b", ".join((*methods, b"OPTIONS"))))
-        self._exact = {path.encode(): methods for path, methods in paths.items() if CHANNEL.decode() not in path}
-        self._patterns = {
-            tuple(path.encode().split(b"/")): methods for path, methods in paths.items() if CHANNEL.decode() in path
-        }
+        self._exact = {path.encode(): methods for path, methods in paths.items() if "{" not in path}
+        self._patterns = {tuple(path.encode().split(b"/")): methods for path, methods in paths.items() if "{" in path}
         self._paths = {path: _listed(methods) for path, methods in paths.items() if path != "*"}
 
     def find(self, request: Request) -> tuple[Call, Any]:
-        """The call that a request is for; and the channel's name in its path, or else the query string.
+        """The call that a request is for; and the name or id in its path, or else the query string.
 
         Raises: UnknownResource, MethodNotAllowed, BadRequest.
         """
@@ -93,8 +91,9 @@ class Router:
         """Raises: UnknownResource, BadRequest."""
         parts = path.split(b"/")
         for pattern, methods in self._patterns.items():
-            if len(parts) == len(pattern) and all(p in (CHANNEL, part) for p, part in zip(pattern, parts, strict=True)):
-                return _channel_name(parts[pattern.index(CHANNEL)]), methods
+            if len(parts) == len(pattern) and all(_fits(*pair) for pair in zip(pattern, parts, strict=True)):
+                place = next(n for n, part in enumerate(pattern) if part.startswith(b"{"))
+                return _name(parts[place], pattern[place].decode().strip("{}")), methods
         raise UnknownResource(_not_found(path.decode(errors="replace"), self._paths))
 
 
@@ -103,13 +102,17 @@ def _options(methods: bytes, request: Request, argument: Any, exchange: Exchange
     exchange.respond(Response(204, headers=((b"Allow", methods), *preflight_headers(request, methods))))
 
 
-def _channel_name(segment: bytes) -> str:
+def _fits(pattern: bytes, segment: bytes) -> bool:
+    return pattern == segment or pattern.startswith(b"{")
+
+
+def _name(segment: bytes, field: str) -> str:
     """Raises: BadRequest."""
     try:
         name = unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise BadRequest("the channel's name in the path is not UTF-8", field="channel") from None
-    return check_name(name, "channel")
+        raise BadRequest(f"the {field} in the path is not UTF-8", field=field) from None
+    return check_name(name, field) if field == "channel" else name
 
 
 def _asterisk(request: Request) -> bytes:
