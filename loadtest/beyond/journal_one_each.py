@@ -1,8 +1,8 @@
-from loadtest.kit.server import journal, main
+from loadtest.kit.server import journal_groups, main
 
 """The server of `journal` that commits each publication separately."""
 
 
 if __name__ == "__main__":
-    journal.GROUP_LIMIT = 1
+    journal_groups.GROUP_LIMIT = 1
     main()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pushup.broadcast import journal
+from pushup.broadcast import journal_groups
 from pushup.cli import main
 from pushup.cli.worker_command import main as worker_main
 from pushup.host.logs import start_logging
@@ -10,4 +10,4 @@ from pushup.service import make_service
 from pushup.settings.settings import read_settings
 from pushup.workers import worker_process
 
-__all__ = ["journal", "main", "make_service", "read_settings", "start_logging", "worker_main", "worker_process"]
+__all__ = ["journal_groups", "main", "make_service", "read_settings", "start_logging", "worker_main", "worker_process"]

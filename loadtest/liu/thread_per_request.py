@@ -104,6 +104,9 @@ class _Node(HoldsState):
 
     # Called by the HTTP interface.
 
+    def soon(self, call: Callable[[], None]) -> None:
+        call()
+
     @property
     def here(self) -> Cursor:
         return self.state.cursor

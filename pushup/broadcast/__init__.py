@@ -7,7 +7,7 @@ that appended the command.
 | file | what it defines |
 |---|---|
 | `memory` | the broadcast of one process; messages are lost when it ends |
-| `journal` | the broadcast of one machine, which survives restarts |
+| `journal`, `journal_groups` | the broadcast of one machine, which survives restarts; what it commits together |
 | `journal_file`, `journal_start` | its file; how it starts |
 | `redis` | the broadcast of many machines: a log in Redis that each node follows |
 | `hub` | the broadcast of many processes on one machine, which follow one of the first two |

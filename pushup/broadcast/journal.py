@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
@@ -20,22 +20,14 @@ from twisted.python.failure import Failure
 from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
 from pushup.broadcast.admission import WaitingLimits, WaitingRoom
 from pushup.broadcast.journal_file import JournalFile
+from pushup.broadcast.journal_groups import Waiting, next_group
 from pushup.broadcast.journal_start import NotSaved, warn_if_behind
 from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.progress_mark import Helpers, Mark, ProgressMark
-from pushup.broadcast.work_budget import ENTRY_UNITS, units_of
+from pushup.clock import Timer
 from pushup.core.commands import Command, Continue, Entry, Outcome
 from pushup.core.errors import PushUpError, Refusal
 from pushup.core.state import ReplicatedState
-
-GROUP_LIMIT = 256
-"""A group with this many messages is full: applying it takes about 10 ms of the reactor."""
-
-GROUP_UNITS = 1600
-"""So is one whose messages on all their channels would be more than this, unless it is a single command."""
-
-GROUP_BYTES = 4 * 1024 * 1024
-"""A group with this many bytes is full, too: writing it takes a copy of all of them."""
 
 SAVE_SECONDS = 1.0
 """How often the checkpoint is brought up to date while there are new entries."""
@@ -45,6 +37,9 @@ SAVE_CHANGES = 4096
 
 SAVE_BYTES = 4 * 1024 * 1024
 """After this many bytes of entries it is saved at once, too."""
+
+REWRITE_SECONDS = 300.0
+"""The file is rewritten so long after something was erased, and not more often: it may contain traces of that."""
 
 RETRY_SECONDS = 1.0
 """How often a failed disk is retried."""
@@ -59,14 +54,6 @@ class JournalLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     journal_timeout_seconds: float = 10.0
     """Maximum time for a commit; then publishers are told that the outcome is unknown."""
-
-
-class _Waiting(NamedTuple):
-    """A command that waits for the disk, the callback for its outcome, and its size in the waiting room."""
-
-    command: Command
-    on_outcome: OnOutcome
-    size: int
 
 
 class Journal(OneNode):
@@ -95,13 +82,15 @@ class Journal(OneNode):
         self._clock = clock
         self._steady_time = steady_time
         self._room = WaitingRoom(waiting_limits)
-        self._waiting: deque[_Waiting] = deque()
-        self._group: deque[_Waiting] = deque()  # those being written
+        self._waiting: deque[Waiting] = deque()
+        self._group: deque[Waiting] = deque()  # those being written
         self._busy = False
         self._outage_log = OutageLog(clock, "publishing is refused: {}".format)
         self._trouble: PushUpError | None = None  # why commands are refused, if they are
         self._first: tuple[Command, ...] = ()  # what could not be written at the start
         self._retry: IDelayedCall | None = None
+        self._rewrite_timer = Timer(clock, self._rewrite)
+        self._is_time_to_rewrite = False
         self._stopped: Deferred[None] | None = None  # while stopping: fires when nothing is left to do
 
     def start(self, follower: Follower) -> None:
@@ -115,6 +104,7 @@ class Journal(OneNode):
         self._progress_mark.cluster = self._file.cluster
         self._progress_mark.begin(follower.cursor)
         self._begin_checkpoint(state.changes_known_after)  # not the end, if the start could not be saved
+        self._rewrite_soon()
         warn_if_behind(follower.time - self._steady_time())
 
     def why_not_ready(self) -> PushUpError | None:
@@ -133,7 +123,7 @@ class Journal(OneNode):
         elif self._stopped is not None:
             on_outcome(Refusal.STOPPING())
         elif size := self._room.enter(command):
-            self._waiting.append(_Waiting(command, on_outcome, size))
+            self._waiting.append(Waiting(command, on_outcome, size))
             self._start_next()
         else:
             on_outcome(self._room.full())
@@ -145,6 +135,7 @@ class Journal(OneNode):
     async def stop(self) -> None:
         """Finish all commands that were appended, write the mark, and close the file."""
         self._stopped = Deferred()
+        self._rewrite_timer.stop()
         if self._retry is not None:
             self._retry.cancel()
         self._start_next()
@@ -152,7 +143,8 @@ class Journal(OneNode):
         marked = Deferred.fromCoroutine(self._progress_mark.stop())  # meanwhile
         try:
             if not self._trouble:
-                await self._helpers.call(self._file.save, self._follower.changes())
+                save = self._file.rewrite if self._file.has_erased else self._file.save
+                await self._helpers.call(save, self._follower.changes())
         except Exception as error:
             _log.error("saving the last checkpoint failed; the next start takes longer: {error}", error=error)
         try:
@@ -167,10 +159,13 @@ class Journal(OneNode):
             return
         if self._trouble:
             self._finish_stopping()
+        elif self._is_time_to_rewrite:
+            self._is_time_to_rewrite = False
+            self._run(self._helpers.call(self._file.rewrite, self._follower.changes()), self._saved)
         elif self._save_is_due():
             self._run(self._helpers.call(self._file.save, self._follower.changes()), self._saved)
         elif self._waiting:
-            entries = self._next_group()
+            entries = next_group(self._waiting, self._group, self._follower.cursor, self.now())
             self._run(self._helpers.call(self._file.append, entries), lambda size: self._written(entries, size))
         else:
             self._finish_stopping()
@@ -193,33 +188,23 @@ class Journal(OneNode):
         call.addCallbacks(done, self._failed)
         call.addErrback(self._not_applied)
 
-    def _next_group(self) -> tuple[Entry, ...]:
-        """The next group of commands as entries; their publishers move to `_group`."""
-        epoch, sequence = self._follower.cursor.epoch, self._follower.cursor.sequence + 1
-        time = self.now()
-        entries: list[Entry] = []
-        end = sequence + GROUP_LIMIT
-        size = units = 0
-        while self._waiting and sequence < end and size < GROUP_BYTES:
-            units += units_of(self._waiting[0].command) - ENTRY_UNITS
-            if entries and units > GROUP_UNITS:
-                break
-            waiting = self._waiting.popleft()
-            self._group.append(waiting)
-            entries.append(Entry(epoch, sequence, time, waiting.command))
-            sequence += waiting.command.width
-            if type(waiting.command) is Continue:
-                epoch = waiting.command.epoch
-            size += waiting.size
-        return tuple(entries)
-
     def _written(self, entries: tuple[Entry, ...], size: int) -> None:
         self._unsaved_bytes += size
         for entry in entries:
             self._tell(self._group, self._follower.apply(entry))
         self._progress_mark.note(self._follower.cursor)
+        self._rewrite_soon()
 
-    def _tell(self, waiting: deque[_Waiting], outcome: Outcome) -> None:
+    def _rewrite_soon(self) -> None:
+        """If something was erased, rewrite the file within REWRITE_SECONDS; later calls do not delay it."""
+        if self._file.has_erased and self._stopped is None:
+            self._rewrite_timer.not_after(self._clock.seconds() + REWRITE_SECONDS)
+
+    def _rewrite(self) -> None:
+        self._is_time_to_rewrite = True
+        self._start_next()
+
+    def _tell(self, waiting: deque[Waiting], outcome: Outcome) -> None:
         """Answer the publisher of the first command."""
         _, on_outcome, size = waiting.popleft()
         self._room.leave(size)
@@ -284,6 +269,7 @@ class Journal(OneNode):
         for entry in entries:
             self._follower.apply(entry)
         self._progress_mark.note(self._follower.cursor)
+        self._rewrite_soon()
         self._trouble = None
         if self._first and self._first[0] != Continue(self._follower.cursor.epoch):
             for command in self._first:

@@ -9,7 +9,10 @@ is retained and not on what was ever published.
 |---|---|
 | `entries` | a group of entries (JSON), by the sequence of the first |
 | `rows` | a row of the checkpoint (JSON), by its key (`pushup.core.snapshot`) |
-| `state` | `checkpoint`: the checkpoint's head; `cluster` |
+| `state` | `checkpoint`: the checkpoint's head; `cluster`; `erased`, if something was, until the file is rewritten |
+
+SQLite leaves the bytes of deleted rows in the file, and with `secure_delete` still copies that it made of them when it
+balanced its trees. Only `VACUUM`, which copies every row, leaves nothing.
 
 An append is one self-committing statement, whatever the size of the group: sqlite3 releases Python's global lock for
 each statement and then waits for it again (5 ms, if the reactor is busy).
@@ -26,7 +29,7 @@ from pathlib import Path
 import msgspec
 
 from pushup.broadcast.formats import FORMAT, IN_A_JOURNAL, check_known, other_format
-from pushup.core.commands import Entry
+from pushup.core.commands import Entry, Erase
 from pushup.core.snapshot import Changes, Head, Snapshot, Tables, encode
 
 APPLICATION_ID = 0x50557368
@@ -64,8 +67,12 @@ class JournalFile:
         Raises: JournalError.
         """
         self._path = path
+        self.has_erased = False
+        """Whether the file may contain messages that were erased, so that it is to be rewritten."""
         self.cluster = ""
         """The cluster whose journal it is, once `load` has found it; empty if it is of none yet."""
+        # Where VACUUM puts its copy: another directory may be read-only, or have no room.
+        os.environ.setdefault("SQLITE_TMPDIR", str(path.parent))
         if path.exists() and not os.access(path, os.W_OK):
             raise JournalError(f"{path} is not writable")
         try:
@@ -114,6 +121,7 @@ class JournalFile:
             state = dict(self._database.execute("SELECT name, value FROM state"))
             if not state:
                 return None
+            self.has_erased = b"erased" in state
             self.cluster = state.get(b"cluster", b"").decode()
             int(self.cluster or "0", 16)  # or it is not the name of an epoch
             tables = Tables()
@@ -133,6 +141,9 @@ class JournalFile:
         """
         body = encode(entries)
         try:
+            if any(type(entry.command) is Erase for entry in entries):  # first: without the entry it does no harm
+                self._database.execute("INSERT OR REPLACE INTO state VALUES ('erased', '')")
+                self.has_erased = True
             self._database.execute("INSERT INTO entries VALUES (?, ?)", (entries[0].sequence, body))
         except sqlite3.Error as error:
             raise self._error(error) from None
@@ -178,6 +189,20 @@ class JournalFile:
             execute("COMMIT")
         except sqlite3.Error as error:
             raise self._error(error) from None
+
+    def rewrite(self, changes: Changes) -> None:
+        """Save, and then rewrite the file, so that no byte is left of what is deleted. O(all), some 5 s for a GB.
+
+        Raises: JournalError; it is to be repeated then.
+        """
+        self.save(changes)
+        try:
+            self._database.execute("VACUUM")
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._database.execute("DELETE FROM state WHERE name = 'erased'")
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+        self.has_erased = False
 
     def found(self, cluster: str) -> None:
         """Make this the journal of this cluster. Raises: JournalError."""

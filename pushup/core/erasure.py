@@ -23,6 +23,7 @@ def erase(state: StateRows, command: Erase, most: int) -> Erased | BadRequest:
         return BadRequest("not a cursor of this order: use one from an answer, or leave it out", field="until")
     count = work = 0
     for message in _selected(state, command, until.sequence):
+        state.erased_sequence = last.sequence
         if work >= most:
             return Erased(count, until, more=True)
         work += state.cache.drop(message, "deleted")

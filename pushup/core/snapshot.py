@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import Raw, Struct, ValidationError
+from msgspec import Raw, Struct, ValidationError, field
 
 from pushup.core.bounded_table import BoundedTable, Keys
 from pushup.core.change_log import Name
@@ -107,7 +107,7 @@ class Tables:
         return table, name
 
 
-class Head(Struct, frozen=True, forbid_unknown_fields=True):
+class Head(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What a state has once: the last entry applied, with its time, and what its entries are carried out by."""
 
     epoch: str
@@ -118,6 +118,7 @@ class Head(Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     past_epochs: tuple[PastEpoch, ...]
     limits: Limits
+    erased_sequence: int = field(name="erased", default=0)
 
 
 class Changes(Struct, frozen=True, forbid_unknown_fields=True):

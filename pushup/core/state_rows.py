@@ -35,6 +35,8 @@ class StateRows:
         """The time of the last entry applied, seconds since the epoch."""
         self.past_epochs = NO_PAST
         """The names that this order had before; only entries change them."""
+        self.erased_sequence = 0
+        """The last entry that has erased something: what is stored may contain it until that is trimmed."""
         self._changes = changes = ChangeLog(sequence)
         self.channels = Channels(self.rules, changes.of(CHANNELS), self.touched)
         """For others to read; only entries change them."""
@@ -72,6 +74,7 @@ class StateRows:
             self.rules.version,
             self.past_epochs.all,
             self.limits,
+            self.erased_sequence,
         )
 
     def names(self) -> dict[str, list[Name]]:

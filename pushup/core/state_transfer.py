@@ -111,6 +111,7 @@ class Restoration:
         state = ReplicatedState(head.limits, epoch=head.epoch, sequence=head.sequence, time=head.time)
         state.rules.version = head.version
         state.past_epochs = PastEpochs(head.past_epochs)
+        state.erased_sequence = head.erased_sequence
         state.channels.last_id, state.channels.floor = head.last_id, head.floor
         self._state = state
         self._work = self._restore(snapshot)
@@ -178,6 +179,7 @@ def head_of_new_epoch(epoch: str, *states: ReplicatedState) -> Head:
         last_id=max(state.channels.last_id for state in states),
         floor=0,
         past_epochs=(),
+        erased_sequence=0,
     )
 
 

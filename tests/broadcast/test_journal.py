@@ -12,16 +12,9 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.admission import size_of
-from pushup.broadcast.journal import (
-    GROUP_BYTES,
-    GROUP_LIMIT,
-    GROUP_UNITS,
-    RETRY_SECONDS,
-    SAVE_BYTES,
-    SAVE_CHANGES,
-    SAVE_SECONDS,
-)
+from pushup.broadcast.journal import RETRY_SECONDS, REWRITE_SECONDS, SAVE_BYTES, SAVE_CHANGES, SAVE_SECONDS
 from pushup.broadcast.journal_file import JournalFile
+from pushup.broadcast.journal_groups import GROUP_BYTES, GROUP_LIMIT, GROUP_UNITS
 from pushup.broadcast.journal_start import BEHIND_SECONDS
 from pushup.core.commands import (
     Close,
@@ -30,6 +23,8 @@ from pushup.core.commands import (
     Continue,
     Create,
     Entry,
+    Erase,
+    Erased,
     Expire,
     Expired,
     Outcome,
@@ -443,6 +438,104 @@ def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledReplica, 
     node.helpers.step()
     assert node.received[1:] == [Published("e1", 2, 1, START + 1), Published("e1", 3, 1, START + 1)]
     assert cached(servers.restart()) == [1, 2, 3]
+
+
+# What is erased.
+
+
+MARKER = "the text that somebody wants gone"
+
+
+def bytes_of(path: Path) -> bytes:
+    """Of all files of the journal."""
+    return b"".join([file.read_bytes() for file in sorted(path.parent.iterdir())])
+
+
+def say(node: JournaledReplica, text: str) -> Cursor:
+    """Publish between others; returns the id."""
+    for _ in range(30):
+        node.publish(publish("a", data=f'"{"x" * 100}"'))
+    node.publish(publish("a", data=f'"{text}"'))
+    return node.state.cursor
+
+
+def test_what_is_erased_is_in_no_byte_of_the_files(node: JournaledReplica, path: Path) -> None:
+    """After some time, also of the write-ahead log, and although nothing else happens."""
+    erased = say(node, MARKER)
+    node.clock.advance(SAVE_SECONDS)
+    say(node, "others")
+    assert node.do(Erase("message", cursor=erased)) == Erased(1, erased)
+    assert MARKER.encode() in bytes_of(path)
+    node.clock.advance(REWRITE_SECONDS - 0.01)
+    assert node.helpers.names == []
+    node.clock.advance(0.01)
+    assert node.helpers.names == ["rewrite"]
+    node.helpers.step()
+    assert MARKER.encode() not in bytes_of(path)
+    assert b"others" in bytes_of(path)
+    node.clock.advance(10 * REWRITE_SECONDS)
+    assert node.helpers.names == []
+    assert node.journal.why_not_ready() is None
+
+
+def test_several_erasures_share_one_rewriting(node: JournaledReplica, path: Path) -> None:
+    """The first of them sets the time. One that comes later has its own."""
+    for _ in range(3):
+        node.do(Erase("message", cursor=say(node, MARKER)))
+        node.clock.advance(REWRITE_SECONDS / 4)
+    node.clock.advance(REWRITE_SECONDS / 4)
+    assert node.helpers.names == ["rewrite"]
+    node.append(publish("b"))
+    node.helpers.step()
+    assert MARKER.encode() not in bytes_of(path)
+    while node.helpers.calls:
+        node.helpers.step()
+    node.clock.advance(REWRITE_SECONDS)
+    assert node.helpers.made.count("rewrite") == 1
+
+
+def test_a_stop_does_not_leave_it_there(node: JournaledReplica, path: Path) -> None:
+    """The file is rewritten then."""
+    node.do(Erase("message", cursor=say(node, MARKER)))
+    stopped = Deferred.fromCoroutine(node.journal.stop())
+    while node.helpers.calls:
+        node.helpers.step()
+    assert done(stopped)
+    assert node.helpers.made[-2:] == ["rewrite", "close"]
+    assert MARKER.encode() not in bytes_of(path)
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_after_a_crash_it_is_still_done(servers: Servers, path: Path, is_saved: bool) -> None:
+    """Whether the erasure was in the checkpoint by then or not."""
+    node = servers.start()
+    node.do(Erase("message", cursor=say(node, MARKER)))
+    if is_saved:
+        node.clock.advance(SAVE_SECONDS)
+        node.do(Expire())
+    node = servers.restart()
+    assert node.file.has_erased
+    node.clock.advance(REWRITE_SECONDS)
+    node.helpers.step()
+    assert MARKER.encode() not in bytes_of(path)
+    node = servers.restart()
+    node.clock.advance(REWRITE_SECONDS)
+    assert node.helpers.names == []
+
+
+def test_a_rewriting_that_fails_is_repeated(node: JournaledReplica, path: Path, logged_failures: list[str]) -> None:
+    """Publishing goes on when the disk works again."""
+    node.do(Erase("message", cursor=say(node, MARKER)))
+    node.clock.advance(REWRITE_SECONDS)
+    node.helpers.fail("the disk is full")
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.step()
+    node.publish(publish("a"))
+    node.clock.advance(REWRITE_SECONDS)
+    assert node.helpers.names == ["rewrite"]
+    node.helpers.step()
+    assert MARKER.encode() not in bytes_of(path)
+    logged_failures.clear()
 
 
 # A disk that fails.

@@ -31,6 +31,9 @@ about 3 ms, and what one save adds is a small piece for a node that loads."""
 LOG_SECONDS = 60.0
 """How long entries stay in the log after the checkpoint contains them. A node that was away for less can read on."""
 
+SWEEP_SECONDS = 30.0
+"""How long to wait if a save has left bytes of what was erased in the log."""
+
 SETTLED_SECONDS = LEASE_SECONDS
 """How long the nodes must have wanted the same before a change that needs all of them is made."""
 
@@ -48,18 +51,30 @@ class CheckpointSaver:
         self._epochs = epochs
         self._clock = clock
         self._saves: deque[tuple[float, int]] = deque()  # time and sequence of those in the last LOG_SECONDS
+        self._swept = 0  # nothing of what was erased up to here is left in the log
+        self._sweep_at = 0.0
 
     def forget(self) -> None:
         """This node has started from another checkpoint: its saves say nothing of that one."""
         self._saves.clear()
+        self._swept = 0
 
     def is_due(self, saved: int) -> bool:
         """Whether to bring the checkpoint at this sequence up to date now."""
         if self._replica.cursor.sequence <= saved:
-            return False
+            return self._is_sweep_due(saved)
         last_save = self._saves[-1][0] if self._saves else 0.0
         is_time = self._clock.seconds() >= last_save + SAVE_SECONDS
         return is_time or self._replica.follower.changed_count >= SAVE_CHANGES
+
+    def _is_sweep_due(self, saved: int) -> bool:
+        """Whether to save although nothing is new: the log still contains what was erased."""
+        if self._replica.follower.state.erased_sequence <= self._swept:
+            return False
+        now = self._clock.seconds()
+        if not self._saves:
+            self._saves.append((now, saved))  # by another node, or before a restart
+        return self._saves[0][0] <= now - LOG_SECONDS
 
     async def save(self, log: RedisLog, saved: int) -> None:
         """Bring the checkpoint at `saved` up to what this node has applied."""
@@ -69,8 +84,14 @@ class CheckpointSaver:
         while self._saves and self._saves[0][0] <= now - LOG_SECONDS:
             keep_after = self._saves.popleft()[1]
         self._saves.append((now, changes.head.sequence))
+        erased = changes.head.erased_sequence
+        sweeps = self._swept < erased <= keep_after and now >= self._sweep_at
+        if sweeps:
+            self._sweep_at = now + SWEEP_SECONDS
+        tag = self._replica.tag.decode()
         try:
-            await log.save(saved, changes, self._replica.tag.decode(), keep_after=keep_after)
+            if await log.save(saved, changes, tag, keep_after=keep_after, sweeps=sweeps) and sweeps:
+                self._swept = erased
         except Incomplete as error:
             await self.begin_epoch(log, follower.cursor.epoch, str(error), after=self._replica.tag)
 

@@ -221,20 +221,21 @@ class RedisLog:
         run, members, flat = await self._evaluate(scripts.VOUCH, keys, node, mine)
         return vouchers_of(self.run, run, members, flat)
 
-    async def save(self, saved: int, changes: Changes, tag: str, *, keep_after: int) -> bool:
+    async def save(self, saved: int, changes: Changes, tag: str, *, keep_after: int, sweeps: bool = False) -> bool:
         """Bring the checkpoint at `saved` up to date, and trim the log up to `keep_after`.
 
-        Returns False if another node has saved since, or one is loading. Raises: Incomplete.
+        `sweeps`: leave no byte of what is trimmed. Returns False if another node has saved since, or one is loading; or
+        if some bytes may be left. Raises: Incomplete.
         """
         head = changes.head
         kept = [word for row in changes.rows if not row.is_removed for word in (row.key, bytes(row.body))]
         removed = [row.key for row in changes.rows if row.is_removed]
         saved_head, first = encode(SavedHead(head, tag)), min(keep_after, head.sequence) + 1
-        words = (head.epoch, saved, head.sequence, saved_head, first, len(kept) // 2, *kept, *removed)
+        words = (head.epoch, saved, head.sequence, saved_head, first, int(sweeps), len(kept) // 2, *kept, *removed)
         reply = await self._evaluate(scripts.SAVE, (*self._parts, self._loads), *words)
         if reply == -1:
             raise Incomplete("Redis has lost a part of the checkpoint (was a key deleted or evicted?)")
-        return bool(reply)
+        return bool(reply == 1)
 
     async def report(self, node: str, member: bytes, lease: float, *, was_replicated: bool = False) -> Report:
         """Renew this node's lease (seconds), with what others are told about it; b"" ends it.

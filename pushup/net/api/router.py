@@ -103,7 +103,7 @@ def _options(methods: bytes, request: Request, argument: Any, exchange: Exchange
 
 
 def _fits(pattern: bytes, segment: bytes) -> bool:
-    return pattern == segment or pattern.startswith(b"{")
+    return pattern in (segment, CHANNEL) or (pattern.startswith(b"{") and segment != b"")
 
 
 def _name(segment: bytes, field: str) -> str:

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from pushup.broadcast.admission import WaitingLimits, size_of
 from pushup.broadcast.redis.catch_up import VOUCH_SECONDS, EpochStarter
 from pushup.broadcast.redis.heartbeat import REPORT_SECONDS
-from pushup.broadcast.redis.leader import SAVE_CHANGES, CheckpointSaver
+from pushup.broadcast.redis.leader import LOG_SECONDS, SAVE_CHANGES, CheckpointSaver
 from pushup.broadcast.redis.lease import MARGIN_SECONDS
 from pushup.broadcast.redis.log import LEASE_SECONDS, RedisLog
 from pushup.broadcast.redis.records import Tail
@@ -25,7 +25,7 @@ from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply
 from pushup.broadcast.redis.redis_settings import RedisLimits
 from pushup.broadcast.redis.replica import Replica
 from pushup.broadcast.redis.scripts import SCRIPTS
-from pushup.core.commands import Confirmation, Create, Entry, Outcome, Published
+from pushup.core.commands import Confirmation, Create, Entry, Erase, Erased, Outcome, Published
 from pushup.core.cursor import order_of
 from pushup.core.errors import ChannelExists, Overloaded, Unavailable
 from pushup.core.limits import Limits
@@ -975,6 +975,49 @@ def test_a_checkpoint_that_is_up_to_date_is_not_saved(cluster: Cluster) -> None:
     epochs = EpochStarter(node_id="n", replica=replica, mark=None, wall=lambda: 1e9, random=lambda: 0.5)
     saver = CheckpointSaver(replica=replica, epochs=epochs, clock=cluster.clock)
     assert [saver.is_due(saved) for saved in (0, 1, 2, 3)] == [True, True, False, False]
+
+
+MARKER = "the text that somebody wants gone"
+
+
+def erase(cluster: Cluster) -> None:
+    """Publish a text, and erase it."""
+    cluster.publish(cluster.nodes[0], "a", data=f'"{MARKER}"')
+    cluster.advance(2.0)
+    outcome = cluster.do(cluster.nodes[1], Erase("channel", "a"))
+    assert isinstance(outcome, Erased)
+    assert outcome.count == 1
+
+
+def is_somewhere(cluster: Cluster) -> bool:
+    """Whether anything in Redis contains the text."""
+    return MARKER.encode() in repr(cluster.redis.data).encode()
+
+
+def test_what_was_erased_leaves_redis_although_nothing_else_happens(cluster: Cluster) -> None:
+    """The log is trimmed once more, and everything else stays as it is."""
+    cluster.publish(cluster.nodes[0], "b")
+    erase(cluster)
+    cluster.advance(LOG_SECONDS - 5.0, 0.5)
+    assert is_somewhere(cluster)
+    cluster.advance(15.0, 0.5)
+    assert not is_somewhere(cluster)
+    before = cluster.redis.dump()[b"{pushup}:4:state"]
+    cluster.advance(3 * LOG_SECONDS, 0.5)
+    after = cluster.redis.dump()[b"{pushup}:4:state"]
+    assert (before[b"saved"], before[b"sequence"]) == (after[b"saved"], after[b"sequence"])
+    assert is_consistent(cluster)
+
+
+def test_another_node_finishes_what_the_first_began(cluster: Cluster) -> None:
+    """The state says that something was erased."""
+    erase(cluster)
+    cluster.advance(LOG_SECONDS / 2, 0.5)
+    for node in list(cluster.nodes):
+        cluster.crash(node)
+    cluster.start()
+    cluster.advance(LOG_SECONDS + 10.0, 0.5)
+    assert not is_somewhere(cluster)
 
 
 def test_a_large_checkpoint_is_announced(cluster: Cluster) -> None:

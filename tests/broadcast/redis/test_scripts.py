@@ -26,6 +26,7 @@ from pushup.core.commands import (
     Continue,
     Create,
     Entry,
+    Erase,
     Expire,
     Publish,
     Renew,
@@ -129,8 +130,8 @@ class Log:
         state.check()
         return state
 
-    def save(self, state: ReplicatedState, saved: int, tag: str = "t", keep_after: int = 0) -> Any:
-        return self.now(self.log.save(saved, state.changes(saved), tag, keep_after=keep_after))
+    def save(self, state: ReplicatedState, saved: int, tag: str = "t", keep_after: int = 0, **how: bool) -> Any:
+        return self.now(self.log.save(saved, state.changes(saved), tag, keep_after=keep_after, **how))
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +235,8 @@ class Pair:
             changes = replace(changes, head=replace(changes.head, epoch="e0"))
         if changes.head.sequence > loaded.saved.head.sequence:
             keep = random.choice((0, saved, changes.head.sequence + 9))
-            self.both("save", lambda log: log.now(log.log.save(saved, changes, tag, keep_after=keep)))
+            sweeps = keep > saved
+            self.both("save", lambda log: log.now(log.log.save(saved, changes, tag, keep_after=keep, sweeps=sweeps)))
 
     def look(self) -> None:
         tail = self.fake.now(self.fake.log.tail())
@@ -323,7 +325,7 @@ def test_the_in_memory_redis_behaves_like_a_real_one(log: Log, fake: FakeRedis, 
     fake.run, _, fake.info["master_replid"] = log.log.run.partition(".")
     pair = Pair(log, Log(link.connection, fake.settle), fake, Random(seed))
     assert pair.both("begin", lambda log: log.begin())
-    for _ in range(800):
+    for _ in range(1200):
         pair.step()
     for what in ("append int True", "append EpochOver True",
                  "save bool True", "save bool False", "save Incomplete True",
@@ -564,6 +566,59 @@ def test_the_log_is_trimmed_as_far_as_the_checkpoint_goes_and_no_further(log: Lo
     assert log.find(Cursor("e1", 6), b"t5") is LastEntry.CONTAINED
     assert log.find(Cursor("e1", 6), b"other") is LastEntry.MISSING
     assert log.find(Cursor("e1", 3), b"t2") is LastEntry.UNKNOWN
+
+
+MARKER = b"the text that somebody wants gone"
+
+
+def all_bytes(client: RedisClient) -> bytes:
+    """Everything that Redis has, as it would write it to its own files."""
+    client.ask("CONFIG", "SET", "rdbcompression", "no")
+    return b"".join([client.ask("DUMP", key) for key in client.ask("KEYS", "*")])
+
+
+def say(log: Log, client: RedisClient, text: bytes, count: int, size: int = 1) -> None:
+    """Publish, and then so many others of this size."""
+    log.append(publish("a", data=f'"{text.decode()}"'))
+    for _ in range(count):
+        log.append(publish("a", data=f'"{"x" * size}"'))
+
+
+@pytest.mark.parametrize("count", [0, 5, 99])
+def test_what_was_erased_is_in_no_byte_of_redis(log: Log, client: RedisClient, count: int) -> None:
+    """Trimming alone leaves it in the stream: other entries are in the same block."""
+    client.ask("CONFIG", "SET", "stream-node-max-bytes", 1_000_000)
+    log.begin()
+    say(log, client, b"before", 2)
+    say(log, client, MARKER, 0)
+    log.append(Erase("message", cursor=Cursor("e1", 4)))
+    for n in range(count):
+        log.append(publish("a", data=str(n)))
+    state = log.state()
+    assert log.save(state, 0, keep_after=5) is True
+    assert count == 0 or MARKER in all_bytes(client)
+    entries = log.entries()
+    assert log.save(state, state.cursor.sequence, keep_after=5, sweeps=True) is True
+    assert MARKER not in all_bytes(client)
+    assert log.entries() == entries
+    assert log.state().snapshot() == state.snapshot()
+    assert log.append(publish("a")) == 6 + count
+    assert log.tail().sequence == 6 + count
+
+
+@pytest.mark.parametrize(("count", "size"), [(101, 1), (3, 30_000)])
+def test_a_long_rest_of_the_log_is_not_copied(log: Log, client: RedisClient, count: int, size: int) -> None:
+    """It begins another block, and the first goes as a whole with what comes."""
+    client.ask("CONFIG", "SET", "stream-node-max-bytes", 4096)
+    log.begin()
+    say(log, client, MARKER, count, size)
+    state = log.state()
+    assert log.save(state, 0, keep_after=1, sweeps=True) is False
+    assert len(log.entries()) == min(count, 128)
+    last = state.cursor.sequence
+    assert log.save(state, last, keep_after=last - 2, sweeps=True) is True
+    assert MARKER not in all_bytes(client)
+    assert len(log.entries()) == 2
 
 
 def test_data_that_the_state_has_dropped_is_deleted(log: Log, client: RedisClient) -> None:

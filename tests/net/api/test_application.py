@@ -24,7 +24,7 @@ from tests.net.in_memory_server import START
 
 ROUTES = {
     "/v1/poll": {"GET", "HEAD", "POST"},
-    "/v1/messages": {"POST"},
+    "/v1/messages": {"POST", "DELETE"},
     "/v1/channels": {"GET", "HEAD", "POST"},
     "/v1/cursor": {"GET", "HEAD"},
     "/healthz": {"GET", "HEAD"},
@@ -295,7 +295,7 @@ def response_order(path: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "//", "/v1", "/v1/", "/v2/poll", "/v1/poll/", "/V1/poll", "/healthz/", "/v1/messages/1", "/v1/channels/a/b",
+    ["/", "//", "/v1", "/v1/", "/v2/poll", "/v1/poll/", "/V1/poll", "/healthz/", "/v1/messages/1/2", "/v1/channels/a/b",
      "/v1/channels/a/renew/", "/v1/channels/a/renew/b", "/healthz%20", "/favicon.ico", "/v1/../healthz"],
 )  # fmt: skip
 def test_unknown_paths(node: InMemoryNode, path: str) -> None:

@@ -35,11 +35,11 @@ def mistake(request: str, body: Any, status: int, *said: str) -> Mistake:
 MISTAKES = [
     # Paths.
     mistake("GET /", b"", 404, "POST /v1/messages", "GET /v1/poll?channel=news"),
-    mistake("POST /publish", ONE, 404, "did you mean POST /v1/messages?"),
-    mistake("POST /messages", ONE, 404, "did you mean POST /v1/messages?"),
-    mistake("POST /v1/message", ONE, 404, "did you mean POST /v1/messages?"),
-    mistake("POST /v1/messages/", ONE, 404, "did you mean POST /v1/messages?"),
-    mistake("POST /pushup/v1/messages", ONE, 404, "did you mean POST /v1/messages?"),
+    mistake("POST /publish", ONE, 404, "did you mean POST or DELETE /v1/messages?"),
+    mistake("POST /messages", ONE, 404, "did you mean POST or DELETE /v1/messages?"),
+    mistake("POST /v1/message", ONE, 404, "did you mean POST or DELETE /v1/messages?"),
+    mistake("POST /v1/messages/", ONE, 404, "did you mean POST or DELETE /v1/messages?"),
+    mistake("POST /pushup/v1/messages", ONE, 404, "did you mean POST or DELETE /v1/messages?"),
     mistake("GET /poll?channel=news", b"", 404, "did you mean GET or POST /v1/poll?"),
     mistake("GET /v2/poll?channel=news", b"", 404, "did you mean GET or POST /v1/poll?"),
     mistake("GET /v1/subscribe?channel=news", b"", 404, "did you mean GET or POST /v1/poll?"),
@@ -54,8 +54,8 @@ MISTAKES = [
     mistake("GET v1/poll", b"", 400, "must begin with /"),
     mistake(f"GET /{'x' * 5000}", b"", 404, "...", "POST /v1/messages"),
     # Methods.
-    mistake("GET /v1/messages", b"", 405, "/v1/messages takes POST, not GET"),
-    mistake("PUT /v1/messages", ONE, 405, "takes POST, not PUT"),
+    mistake("GET /v1/messages", b"", 405, "/v1/messages takes POST or DELETE, not GET"),
+    mistake("PUT /v1/messages", ONE, 405, "takes POST or DELETE, not PUT"),
     mistake("PUT /v1/channels/news", {}, 405, "/v1/channels/{channel} takes GET or DELETE, not PUT"),
     mistake("DELETE /v1/channels", b"", 405, "takes GET or POST, not DELETE"),
     mistake("GET /v1/channels/news/renew", b"", 405, "takes POST, not GET"),
