@@ -46,6 +46,8 @@ class Checker:
         self.lossless = True
         """Whether nothing has happened so far that can lose an acknowledged message."""
         self.assumed = Assumed(Limits())
+        self.erased_at: dict[str, float] = {}
+        """When somebody was told that the message with this id is deleted."""
         self.clock_is_true = True
         """Whether the clock that orders everything has not jumped."""
         self.forgets: Callable[[Follower, str], bool] = lambda follower, channel: may_forget(self, follower)
@@ -81,6 +83,8 @@ class Checker:
             case events.Fault():
                 self.lossless = self.lossless and not event.may_lose
                 self.clock_is_true = self.clock_is_true and not event.moves_clock
+            case events.Erased():
+                self.erased_at = dict.fromkeys(event.ids, event.at) | self.erased_at
             case events.LimitsChange():
                 self.assumed.add(event.limits)
             case events.PutBack():
@@ -220,13 +224,17 @@ class Checker:
         if publication.refused:
             raise BrokenPromise(f"refused: {follower.name} received {data}, whose publication was refused")
         published = [c for c in follower.channels if c in publication.channels[number]]
-        expected = [c for c in published if not self._is_in_gap(step, c, id_)]
+        # What is before a deleted message may still be kept.
+        is_before_deleted = [c for c in message.channels if step.gaps.get(c) == "deleted"]
+        expected = [c for c in published if c in is_before_deleted or not self._is_in_gap(step, c, id_)]
         if "-" not in step.before or step.tells_of_loss:  # no gap tells which of its channels had dropped it
             expected = [c for c in published if c in message.channels]
         elif publication.ephemeral[number]:  # a channel that was closed has dropped it without one
             expected = [c for c in expected if c in message.channels]
         if list(message.channels) != expected or not expected:
             raise BrokenPromise(f"{follower.name} received {data} on {list(message.channels)} instead of {expected}")
+        if self.lossless and id_ in self.erased_at and self._is_after_erasure(step, self.erased_at[id_]):
+            raise BrokenPromise(f"nothing after an erasure: {follower.name} received {id_}, which had been deleted")
         self._note(id_, data, follower.name)
         place = self.order.place
         last, follower.last_id = follower.last_id, id_
@@ -235,6 +243,11 @@ class Checker:
         if place(id_) > place(step.after):
             raise BrokenPromise(f"{follower.name} received {id_}, which is after its new cursor {step.after}")
         follower.received[data] = id_
+
+    def _is_after_erasure(self, step: Step, at: float) -> bool:
+        """Whether the node that answered knew what was erased at this time: it knew of a later publication."""
+        later = [each.ids[0] for each in self.publications.values() if each.ids and each.began_at > at]
+        return any(self.order.place(id_) <= self.order.place(step.after) for id_ in later)
 
     def _is_in_gap(self, step: Step, channel: str, id_: str) -> bool:
         """Whether this step tells of a gap on the channel that ends at the message or behind it."""

@@ -149,6 +149,12 @@ class Fault(_Event, frozen=True, tag="fault"):
     moves_clock: bool = False
 
 
+class Erased(_Event, frozen=True, tag="erased"):
+    """A call that deletes these messages was answered with 200. `ids`: theirs, as their publishers were told."""
+
+    ids: tuple[str, ...]
+
+
 class PutBack(_Event, frozen=True, tag="put_back"):
     """The log was put back, and nothing that is left can know: no node that runs, and no mark. `end`: where it ends."""
 
@@ -176,7 +182,7 @@ class End(_Event, frozen=True, tag="end"):
 
 Event = (
     Begin | LimitsChange | Publish | Acknowledged | Refused | GivenUp
-    | Poll | Answered | Failed | Fork | Left | Fault | PutBack | Begun | End
+    | Poll | Answered | Failed | Fork | Left | Fault | Erased | PutBack | Begun | End
 )  # fmt: skip
 
 

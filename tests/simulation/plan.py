@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 from pushup.core.limits import ChannelPolicy
+from tests.simulation.erasure_plan import make_erasure_plan
 from tests.simulation.lease_plan import make_lease_plan
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import make_stranger_plan
@@ -71,6 +72,9 @@ STRANGERS = "s"
 USERS = "u"
 """Seeds that begin with this have users whose tokens are revoked."""
 
+ERASURES = "e"
+"""Seeds that begin with this delete messages."""
+
 
 def make_plan(seed: str) -> Plan:
     """The plan of a seed."""
@@ -80,6 +84,8 @@ def make_plan(seed: str) -> Plan:
         return make_stranger_plan(seed)
     if seed.startswith(USERS):
         return make_user_plan(seed, _cluster_plan, _workers_plan)
+    if seed.startswith(ERASURES):
+        return make_erasure_plan(seed, _cluster_plan, _workers_plan)
     return _workers_plan(seed) if seed.startswith(WORKERS) else _cluster_plan(seed)
 
 

@@ -84,6 +84,13 @@ USER_STATES = (
 )
 """The same for a long run of seeds with users."""
 
+ERASURE_STATES = (
+    "a message was deleted",
+    "a stream ended in order",
+    "two faults at once",
+)
+"""The same for a long run of seeds with erasures."""
+
 STRANGER_STATES = (
     "a node refused to follow the log of another cluster",
     "a node had the mark of another cluster, and refused to follow",

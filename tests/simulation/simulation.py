@@ -26,6 +26,7 @@ from tests.next_version import NEXT_VERSION, know, next_version
 from tests.simulation import inside, reach
 from tests.simulation.balancer import Balancer
 from tests.simulation.clients import HEARTBEAT_SECONDS, Publisher, Subscriber
+from tests.simulation.erasures import Erasures
 from tests.simulation.lease_plan import LEASE_WEIGHTS
 from tests.simulation.network import End, Network
 from tests.simulation.other_cluster import OtherCluster
@@ -98,6 +99,7 @@ class Simulation:
             stream=StreamLimits(stream_heartbeat_seconds=HEARTBEAT_SECONDS, stream_seconds=40.0),
             redis=structs.replace(Settings().redis, redis_timeout_seconds=REDIS_SETTINGS_SECONDS, redis_durable=True),
         )
+        self.erasures = Erasures(self.world, self.network, self.record)
         self.users: Users | None = None
         if "users" in setup:
             self.users = Users(self.world, self.network, self.record)
@@ -194,7 +196,7 @@ class Simulation:
             self.world.later(0.5, self._look_inside)
 
     def _do(self, step: Step) -> None:
-        is_told_by_client = step.kind in ("publish", "subscribe", "stranger", "revoke")
+        is_told_by_client = step.kind in ("publish", "subscribe", "stranger", "revoke", "erase")
         self.world.tell(f"-- {step.kind}" if is_told_by_client else f"-- {step.kind} {step.arguments}")
         if step.kind in WEIGHTS or step.kind in LEASE_WEIGHTS or step.kind in STRANGER_WEIGHTS:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
@@ -318,6 +320,9 @@ class Simulation:
     def do_revoke(self, subject: str, target: str, node: int) -> None:
         assert self.users is not None
         self.users.revoke(subject, "balancer" if target == "balancer" else self._server(node).name)
+
+    def do_erase(self, which: str, back: int, target: str, node: int) -> None:
+        self.erasures.erase(which, back, "balancer" if target == "balancer" else self._server(node).name)
 
     # Faults of servers.
 
