@@ -15,7 +15,7 @@ export interface Message<Data = any> {
 
 export interface Gap {
   channel: string;
-  /** `expired`, `evicted`, `closed`, `lost`, or another that a newer server knows. */
+  /** `expired`, `evicted`, `closed`, `deleted`, `lost`, or another that a newer server knows. */
   reason: string;
   /** The cursor after which nothing is missing on the channel. */
   until: string;

@@ -189,6 +189,7 @@ FAULTS: dict[str, Fault] = {
     "names channels that have dropped a message": Fault(response=answers(_in_gaps)),
     "ends gaps too early": Fault(response=answers(_ends(-1))),
     "ends gaps too late": Fault(response=answers(_ends(1))),
+    "deletes nothing": Fault(request=replaced(rb"DELETE /v1/messages[^ ]*", b"GET /healthz")),
     "reports no closings": Fault(response=answers(_set(closed=[]))),
     "reports false closings": Fault(response=answers(_set(closed=["other"]))),
     "gives messages another channel": Fault(response=answers(lambda value: _each(value, channels=["other"]))),
@@ -391,6 +392,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "gaps/have-a-reason",
         "gaps/leave-cursors-usable",
         "gaps/keep-nothing-back",
+        "erasure/tells-who-has-not-seen-it",
         "cursors/of-others-get-a-gap",
     ),
     "reports false gaps": (
@@ -407,6 +409,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "names channels that have dropped a message": ("gaps/end-where-they-say",),
     "ends gaps too early": ("gaps/end-where-they-say",),
     "ends gaps too late": ("gaps/end-where-they-say",),
+    "deletes nothing": ("erasure/deletes-*", "erasure/tells-who-has-not-seen-it"),
     "reports no closings": ("gaps/tell-of-closed-channels", "gaps/end-held-*", "gaps/survive-*", "cluster/tells-of-*"),
     "reports false closings": ("gaps/are-not-for-newcomers", "polling/end-in-time"),
     "gives messages another channel": ("polling/see-only-their-channels", "polling/count-a-channel-once"),

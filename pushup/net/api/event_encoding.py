@@ -64,6 +64,12 @@ class EventEncoding:
         self.is_chunked = chunked
         self.end = b"0\r\n\r\n" if chunked else b""
         """What follows the last event."""
+        self.count = 0
+        """How many streams use it."""
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing of the last answer."""
         self._answer: Answer | None = None
         self._written = b""
 

@@ -107,6 +107,15 @@ class Streaming:
             poll = self._next = Poll(selection, parse_cursor(answer.cursor), self._heartbeat_seconds, stays=True)
         return poll
 
+    def closed(self, encoding: EventEncoding) -> None:
+        """A stream has ended. The last one leaves nothing of what was sent: that may be deleted."""
+        self.count -= 1
+        encoding.count -= 1
+        if not encoding.count:
+            encoding.forget()
+        if not self.count:
+            self._answer = self._next = None
+
     def _stream(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
         encoding = self._encodings.find(request.header(b"accept"), chunked=not request.is_1_0)
         if encoding is None:
@@ -164,6 +173,7 @@ class Stream:
         else:
             told = ""
         self._streaming.count += 1
+        self._encoding.count += 1
         node.held_on_grants.add(self)
         self._exchange, encoding = exchange, self._encoding
         seconds = self._streaming.poll_access.seconds_left(self.grant)
@@ -269,7 +279,7 @@ class Stream:
 
     def _close(self) -> None:
         self._exchange = None
-        self._streaming.count -= 1
+        self._streaming.closed(self._encoding)
         self._streaming.node.held_on_grants.discard(self)
         subscription, self._subscription = self._subscription, None
         if subscription is not None:

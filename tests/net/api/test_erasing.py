@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
+from pushup.core.answer import Answer
 from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor, sequence_in
 from pushup.net.api.channel_rules import ChannelRule, ChannelRules
@@ -205,3 +207,19 @@ def test_rules_for_tokens_do_not_matter_to_keys() -> None:
     rules = ChannelRules("anyone", [ChannelRule("chat:", "anyone", "key")])
     node = InMemoryNode(publish_keys=KEYS, rules=rules)
     assert delete(node, f"/{say(node, 'chat:1', **ALL)}", **CHAT) == (200, 1)
+
+
+def test_nothing_of_a_stream_stays_when_it_has_ended(node: InMemoryNode) -> None:
+    """What was encoded for it may have been deleted since."""
+    stream = node.begin("GET", "/v1/events?channel=a&cursor=e-0")
+    node.call("POST", "/v1/messages", {"channels": ["a"], "data": "the text that somebody wants gone"})
+    node.run()
+    assert b"wants gone" in stream.written
+    assert delete(node, "/e-1") == (200, 1)
+    assert stream.streamed is not None
+    node.api.abandon(stream.streamed)
+    del stream
+    node.polls.deliver(1)
+    gc.collect()
+    answers = [each for each in gc.get_objects() if isinstance(each, Answer) and each.messages]
+    assert answers == []

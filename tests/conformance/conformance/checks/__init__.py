@@ -11,6 +11,7 @@
 | `ephemeral` | messages that are kept for a moment |
 | `delivery` | nothing lost, nothing twice, one order |
 | `gaps` | gaps and closings |
+| `erasure` | deleting messages |
 | `channels` | the calls of channels |
 | `access` | publish keys, origins, hosts, tickets |
 | `tokens` | signed tokens, revocation |
@@ -27,6 +28,7 @@ from conformance.checks import (
     cursors,
     delivery,
     ephemeral,
+    erasure,
     errors,
     gaps,
     http,
@@ -41,6 +43,6 @@ from conformance.checks import (
 )
 
 __all__ = [
-    "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "ephemeral", "errors", "gaps", "http",
-    "keys", "limits", "names", "operations", "polling", "publishing", "streams", "tokens",
+    "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "ephemeral", "erasure", "errors",
+    "gaps", "http", "keys", "limits", "names", "operations", "polling", "publishing", "streams", "tokens",
 ]  # fmt: skip
