@@ -18,7 +18,7 @@ def deletes_a_message_from_all_of_its_channels(t: Trial) -> None:
     client.publish((one, other), "stays")
     id_ = client.publish((one, other), "goes").ids[0]
     response = t.status(_delete(client, f"/{id_}"), 200)
-    t.same("the response", response.json(), {"deleted": 1})
+    t.same("the response", response.json, {"deleted": 1})
     for name in (one, other):
         t.same("the messages", client.poll(name).data, ["stays"])
     t.problem(_delete(client, f"/{id_}"), 404, "unknown-message")
@@ -34,9 +34,9 @@ def deletes_what_a_channel_has_up_to_a_cursor(t: Trial) -> None:
     cursor = client.publish(name, "second").cursor
     client.publish(name, "third")
     response = t.status(_delete(client, f"?channel={name}&until={cursor}"), 200)
-    t.same("the response", response.json(), {"deleted": 2})
+    t.same("the response", response.json, {"deleted": 2})
     t.same("the messages left", client.poll(name).data, ["third"])
-    t.same("the response", t.status(_delete(client, f"?channel={name}"), 200).json(), {"deleted": 1})
+    t.same("the response", t.status(_delete(client, f"?channel={name}"), 200).json, {"deleted": 1})
     t.same("the messages left", client.poll((name, other)).data, ["other"])
     t.problem(_delete(client, f"?channel={name}&until=now"), 400, "bad-request", "until")
     t.problem(_delete(client, ""), 400, "bad-request")
