@@ -197,19 +197,19 @@ def test_dropped_messages_are_counted_by_reason() -> None:
         (metric,) = [each for each in node.metrics.collect() if each.name == "pushup_messages_dropped"]
         return {sample.labels["reason"]: sample.value for sample in metric.samples}
 
-    assert dropped() == {"expired": 0, "evicted": 0, "closed": 0}
+    assert dropped() == {"expired": 0, "evicted": 0, "closed": 0, "deleted": 0}
     for _ in range(5):
         node.node.submit(publication("a", "b"), lambda outcome: None)
-    assert dropped() == {"expired": 0, "evicted": 2, "closed": 0}
+    assert dropped() == {"expired": 0, "evicted": 2, "closed": 0, "deleted": 0}
     node.publish("c")
     node.node.submit(Close("a"), lambda outcome: None)
     assert dropped()["closed"] == 0, "b has them"
     node.node.submit(Close("b"), lambda outcome: None)
-    assert dropped() == {"expired": 0, "evicted": 2, "closed": 3}
+    assert dropped() == {"expired": 0, "evicted": 2, "closed": 3, "deleted": 0}
     node.node.start_from(restore(node.state.snapshot()))
-    assert dropped() == {"expired": 0, "evicted": 2, "closed": 3}
+    assert dropped() == {"expired": 0, "evicted": 2, "closed": 3, "deleted": 0}
     node.advance(12.0)
-    assert dropped() == {"expired": 1, "evicted": 2, "closed": 3}
+    assert dropped() == {"expired": 1, "evicted": 2, "closed": 3, "deleted": 0}
 
 
 def test_gaps_are_counted_by_reason() -> None:
@@ -221,7 +221,7 @@ def test_gaps_are_counted_by_reason() -> None:
         assert isinstance(node.node.poll(Poll(Selection(channels), cursor), RecordingExchange()), Answer)
     (metric,) = [each for each in node.metrics.collect() if each.name == "pushup_gaps"]
     counted = {sample.labels["reason"]: sample.value for sample in metric.samples}
-    assert counted == {"expired": 0, "evicted": 3, "closed": 0, "lost": 1}
+    assert counted == {"expired": 0, "evicted": 3, "closed": 0, "deleted": 0, "lost": 1}
 
 
 def test_shared_state_expires_by_itself() -> None:

@@ -193,7 +193,8 @@ class Journal(OneNode):
         for entry in entries:
             self._tell(self._group, self._follower.apply(entry))
         self._progress_mark.note(self._follower.cursor)
-        self._rewrite_soon()
+        if self._file.has_erased:
+            self._rewrite_soon()
 
     def _rewrite_soon(self) -> None:
         """If something was erased, rewrite the file within REWRITE_SECONDS; later calls do not delay it."""
@@ -269,8 +270,8 @@ class Journal(OneNode):
         for entry in entries:
             self._follower.apply(entry)
         self._progress_mark.note(self._follower.cursor)
-        self._rewrite_soon()
         self._trouble = None
+        self._rewrite_soon()
         if self._first and self._first[0] != Continue(self._follower.cursor.epoch):
             for command in self._first:
                 self.append(command, lambda outcome: None)

@@ -141,7 +141,8 @@ class JournalFile:
         """
         body = encode(entries)
         try:
-            if any(type(entry.command) is Erase for entry in entries):  # first: without the entry it does no harm
+            if any([entry.command.__class__ is Erase for entry in entries]):  # noqa: C419  # no call for each
+                # Before the entry: without it, this does no harm.
                 self._database.execute("INSERT OR REPLACE INTO state VALUES ('erased', '')")
                 self.has_erased = True
             self._database.execute("INSERT INTO entries VALUES (?, ?)", (entries[0].sequence, body))

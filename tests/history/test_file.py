@@ -18,6 +18,7 @@ from loadtest.history.events import (
     Delivered,
     Draft,
     End,
+    Erased,
     Event,
     Failed,
     Fault,
@@ -55,6 +56,7 @@ EACH: list[Event] = [
     Left(3.5, "s2"),
     LimitsChange(4.0, Limits(channels_limit=5)),
     Fault(5.0, "kill", "n0", 3.0, may_lose=True, moves_clock=True),
+    Erased(5.9, ("e1-1",)),
     PutBack(6.0, "e1-0"),
     Begun(6.0, "e0", "e1"),
     Poll(7.0, "s1", ("a",), "e1-1"),
@@ -151,7 +153,7 @@ def test_the_verdict_is_printed(tmp_path: Path) -> None:
     write_history(tmp_path / "h", [*EACH[:-1], End(8.0, "e2-1")])
     status, output = judge(tmp_path / "h")
     assert status == 1
-    assert output.endswith("line 20: live again: s1 is at e2-0, and the end is e2-1\n")
+    assert output.endswith("line 21: live again: s1 is at e2-0, and the end is e2-1\n")
 
 
 @pytest.mark.parametrize("last", [0, 1])

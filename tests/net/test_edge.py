@@ -276,7 +276,7 @@ def test_other_origins(origins: tuple[str, ...], origin: bytes | None, allow: st
         assert reply.headers.get("access-control-allow-origin") == allow
         assert reply.headers.get("vary") == vary
     preflight = replies[3].headers
-    assert preflight["access-control-allow-methods"].split(", ") == ["POST", "OPTIONS"]
+    assert preflight["access-control-allow-methods"].split(", ") == ["POST", "DELETE", "OPTIONS"]
     assert {"authorization", "content-type", "idempotency-key"} <= set(
         preflight["access-control-allow-headers"].lower().split(", ")
     )

@@ -16,8 +16,8 @@ BUGS = (
         (
             Edit(
                 CHANNEL,
-                "            self.ephemeral_count -= 1\n        else:\n",
-                '            self.ephemeral_count -= 1\n        elif reason != "evicted":\n',
+                "message.sequence)\n        else:\n            self.dropped_sequence",
+                'message.sequence)\n        elif reason != "evicted":\n            self.dropped_sequence',
             ),
         ),
     ),

@@ -62,9 +62,9 @@ BUGS = (
         "PushUp 0.1: long turns",
         (
             Edit(
-                "pushup/broadcast/journal.py",
-                "while self._waiting and sequence < end and size < GROUP_BYTES:",
-                "while self._waiting:",
+                "pushup/broadcast/journal_groups.py",
+                "while waiting and sequence < end and size < GROUP_BYTES:",
+                "while waiting:",
             ),
         ),
         test="tests/broadcast/test_journal.py",

@@ -280,8 +280,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/save.lua",
-                "for i = 7, changed_end, 2 do",
-                "for i = 7, changed_end - 2, 2 do",
+                "for i = 8, changed_end, 2 do",
+                "for i = 8, changed_end - 2, 2 do",
             ),
         ),
         test="tests/broadcast/redis/test_log.py::test_a_save_adds_what_has_changed_only",

@@ -165,8 +165,8 @@ BUGS = (
         (
             Edit(
                 CHANNEL,
-                "            self.ephemeral_count -= 1\n        else:\n            self.dropped_sequence",
-                "            self.ephemeral_count -= 1\n        if True:\n            self.dropped_sequence",
+                "            self.ephemeral_count -= 1\n        elif reason",
+                "            self.ephemeral_count -= 1\n        if reason",
             ),
         ),
     ),

@@ -26,12 +26,14 @@ from pushup.core.commands import (
     Create,
     Draft,
     Entry,
+    Erase,
     Expire,
     Publish,
     Renew,
     Revoke,
     Upgrade,
 )
+from pushup.core.cursor import Cursor
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.snapshot import Snapshot, Tables, empty_head
@@ -70,6 +72,8 @@ SAVED: tuple[Command, ...] = (
     Close("closed"),
     Revoke("sub", "ann"),
     Revoke("jti", "one"),
+    Publish((Draft(("kept", "other"), Raw(b'"erased"')),)),
+    Erase("message", cursor=Cursor("a2", 18)),
     Publish((Draft(("new",), Raw(b"{}"), Attributes(event="typing", ephemeral=True)),)),
 )
 """What the checkpoint contains: rows of every kind, with every field."""
@@ -77,6 +81,7 @@ SAVED: tuple[Command, ...] = (
 ADDED: tuple[Command, ...] = (
     Renew("kept", 2000.0),
     Revoke("sub", "ben", 1_600_000_000.0),
+    Erase("channel", "many", Cursor("a2", 8)),
     Configure(structs.replace(LIMITS, retention_messages=5, channels=(structs.replace(POLICY, share=1.5),))),
     Continue("a3"),
     *[Expire() for _ in range(20)],

@@ -71,10 +71,10 @@ def test_the_state_may_change_while_it_is_handed_over(machine: Machine) -> None:
     changes = 0
     while not worker.serves:
         machine.turn()
-        for _ in range(2 if changes < 60 else 0):
+        for _ in range(2 if changes < 40 else 0):
             machine.hub_publishes(next(commands)[1])
             changes += 1
-    assert changes == 60
+    assert changes == 40
     machine.run()
     assert worker.equals_hub()
 

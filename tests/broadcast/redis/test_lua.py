@@ -27,7 +27,7 @@ def test_a_save_removes_what_is_over(redis: FakeRedis) -> None:
         ROWS: {b"a": b"A", b"b": b"B"},
         LOG: Stream([(1, [b"command", b"old"]), (2, [b"command", b"new"])], 2),
     }
-    words = b"e 2 5 checkpoint 2 1 c C a".split()
+    words = b"e 2 5 checkpoint 2 0 1 c C a".split()
     assert redis.run_script("save", (STATE, LOG, ROWS, LOADS), words) == 1
     assert redis.data[ROWS] == {b"b": b"B", b"c": b"C"}
     assert redis.data[LOG].rows == [(2, [b"command", b"new"])]
