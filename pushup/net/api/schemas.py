@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -85,6 +86,12 @@ class ChannelView(Struct):
     subscribers: int
 
 
+Format = Literal["json", "raw"]
+"""How an event stream sends a message: with all of its fields, or only its data, under the name of its `event`."""
+
+DEFAULT_FORMAT: Format = "json"
+
+
 class PollBody(Struct, forbid_unknown_fields=True):
     channels: tuple[str, ...]
     cursor: str = ""
@@ -93,6 +100,7 @@ class PollBody(Struct, forbid_unknown_fields=True):
     from_: float | str | None = msgspec.field(default=None, name="from")
     to: float | str | None = None
     token: str | None = None
+    format: Format | None = None
 
 
 class PublishedOne(Struct, frozen=True, omit_defaults=True):
