@@ -30,13 +30,17 @@ TYPES = {"js": "text/javascript", "html": "text/html; charset=utf-8"}
 class Site:
     """`page`: the path of a page and its template. `part`: where the part of it begins that `/list` returns."""
 
-    def __init__(self, pushup: str, page: str, part: str, message: str, files: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, pushup: str, page: str, part: str, message: str, files: Mapping[str, bytes], policy: str = ""
+    ) -> None:
         self.url = ""
         self.list: list[str] = []
         self.rendered = 0
         """How often the list was rendered."""
         self.refuses = False
         """Whether streams get no answer."""
+        self.policy = policy
+        """The `Content-Security-Policy`, if there is one."""
         self._pushup = pushup
         self._page = page
         self._part = part
@@ -117,6 +121,8 @@ def serving(site: Site) -> Iterator[Site]:
             body = site.render(self.path)
             self.send_response(404 if body is None else 200)
             self.send_header("Content-Type", TYPES.get(self.path.rpartition(".")[2], TYPES["html"]))
+            if site.policy:
+                self.send_header("Content-Security-Policy", site.policy)
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
             self.wfile.write(body or b"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from typing import NamedTuple
 import pytest
 from selenium import webdriver
 
+from loadtest.beyond.browsers.webdriver import installed
+from tests.browser import react_page
 from tests.browser.npm_packages import Package
 from tests.browser.site import Site, serving
 from tests.server.chromium import chromium
@@ -54,13 +57,15 @@ SECONDS = 60.0
 class Page(NamedTuple):
     """What belongs to a page of the document.
 
-    `lines`: of JavaScript. `files`: those of its libraries. `part`: how the part begins that `/list` returns.
+    `lines`: of JavaScript. `files`: those of its libraries. `part`: how the part begins that `/list` returns. `html`:
+    the page, if the sample is only a part of its JavaScript.
     """
 
     lines: int
     files: tuple[tuple[Package, str], ...] = ()
     part: str = "<!doctype"
     message: str = "<li>Hello</li>"
+    html: str = ""
 
 
 PAGES = {
@@ -72,37 +77,65 @@ PAGES = {
         ((TURBO, "dist/turbo.es2017-esm.js"),),
         message='<turbo-stream action="append" target="list"><template><li>Hello</li></template></turbo-stream>',
     ),
+    "React": Page(4, message="Hello", html=react_page.PAGE),
 }
 """By their headings."""
 
 
-def template(name: str) -> str:
-    """The page as the document has it."""
-    found = re.search(rf"^## {name}\n.*?^```html\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+def sample(name: str) -> str:
+    """The page, or the JavaScript, as the document has it."""
+    found = re.search(rf"^## {name}\n.*?^```(?:html|js)\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None, name
     return found[1]
 
 
+def files(name: str) -> dict[str, bytes]:
+    """What the page loads."""
+    if PAGES[name].html:
+        return {"react.js": react_page.library(), "app.js": react_page.APP.encode(), "hook.js": sample(name).encode()}
+    return {path.rpartition("/")[2]: package.file(path) for package, path in PAGES[name].files}
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_lines_of_javascript(name: str) -> None:
-    """No page has more than five lines; those of htmx have none, and no expressions in attributes."""
-    text = template(name)
-    scripts = "".join(re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL))
+    """No page has more than five lines; those of htmx have none, and no expressions in attributes. With React, those of
+    the effect count: what a hook is made of besides has nothing to do with PushUp."""
+    text = sample(name)
+    found = re.findall(r"<script[^>]*>(.*?)</script>|useEffect\(\(\) => {\n(.*?)\n  }", text, re.DOTALL)
+    scripts = "\n".join(code for pair in found for code in pair)
     lines = [line for line in scripts.splitlines() if line.strip()]
     assert len(lines) == PAGES[name].lines <= 5
     assert not re.search(r"\bhx-on|\bjs:|\bon\w+=|javascript:", text)
 
 
+def test_react_on_the_server(tmp_path: Path) -> None:
+    """Without a browser, the hook renders the messages that the page begins with, and opens no stream."""
+    for file, content in files("React").items():
+        text = content.decode().replace('"/hook.js"', '"./hook.js"').replace('from "react"', 'from "./react.js"')
+        (tmp_path / file).write_text(text)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "render.js").write_text("""
+        import { App } from "./app.js";
+        import { createElement, renderToString } from "./react.js";
+        globalThis.EventSource = class { constructor() { throw new Error("a stream on the server"); } };
+        console.log(renderToString(createElement(App, { cursor: "e-1", first: ["0", "1"] })));
+    """)
+    done = subprocess.run([installed("node", "nodejs"), "render.js"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "<ul><li>0</li><li>1</li></ul>\n", done.stderr
+
+
 class Scene:
     """A page in a browser, its application, and PushUp with a journal; what is published is 0, 1, 2 ..."""
 
-    def __init__(self, stack: ExitStack, browser: webdriver.Chrome, folder: Path, page: Page, text: str) -> None:
+    def __init__(self, stack: ExitStack, browser: webdriver.Chrome, folder: Path, name: str) -> None:
         self._stack = stack
         self._folder = folder
         self._address = f"127.0.0.1:{free_port()}"
         self.server = self._started()
-        files = {path.rpartition("/")[2]: package.file(path) for package, path in page.files}
-        self.site = stack.enter_context(serving(Site(self._address, text, page.part, page.message, files)))
+        page = PAGES[name]
+        policy = react_page.POLICY if page.html else ""
+        site = Site(self._address, page.html or sample(name), page.part, page.message, files(name), policy)
+        self.site = stack.enter_context(serving(site))
         self.browser = browser
         self._tab = browser.current_window_handle
         browser.get(self.site.url)
@@ -168,7 +201,7 @@ class Scene:
 @contextmanager
 def scene(name: str, folder: Path) -> Iterator[Scene]:
     with ExitStack() as stack:
-        yield Scene(stack, stack.enter_context(chromium()), folder, PAGES[name], template(name))
+        yield Scene(stack, stack.enter_context(chromium(log="ALL")), folder, name)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -201,6 +234,8 @@ def test_nothing_is_lost_or_doubled(name: str, tmp_path: Path) -> None:
         page.publish(10)
         page.expect_all()
         assert page.site.rendered == 2
+        said = [str(entry["message"]) for entry in page.browser.get_log("browser")]  # type: ignore[no-untyped-call]
+        assert not [text for text in said if re.search("hydrat|Content Security Policy|Uncaught", text)]
 
 
 @pytest.mark.thorough
