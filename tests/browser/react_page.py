@@ -65,7 +65,12 @@ if (globalThis.document) {
 """
 
 
-def library() -> bytes:
+def files(hook: str) -> dict[str, bytes]:
+    """What the page loads; `hook`: the sample of the document."""
+    return {"react.js": _library(), "app.js": APP.encode(), "hook.js": hook.encode()}
+
+
+def _library() -> bytes:
     """All of React as one module, as a bundler would make it."""
     parts = [
         f'"{name}": function (module, exports) {{{package.file(path).decode()}}}'

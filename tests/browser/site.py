@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tests.server.caller import Caller
 
@@ -27,25 +27,32 @@ T = TypeVar("T")
 TYPES = {"js": "text/javascript", "html": "text/html; charset=utf-8"}
 
 
-class Site:
-    """`page`: the path of a page and its template. `part`: where the part of it begins that `/list` returns."""
+class Page(NamedTuple):
+    """What the application serves and publishes. `files`: by their names. `part`: how the part of the page begins that
+    `/list` returns. `newest`: of how many messages the list is; 0: of all. `policy`: its `Content-Security-Policy`.
+    """
 
-    def __init__(
-        self, pushup: str, page: str, part: str, message: str, files: Mapping[str, bytes], policy: str = ""
-    ) -> None:
+    html: str = ""
+    files: Mapping[str, bytes] = {}
+    part: str = "<!doctype"
+    message: str = "<li>Hello</li>"
+    event: str = ""
+    newest: int = 0
+    policy: str = ""
+
+
+class Site:
+    """The application, in front of the PushUp at this address."""
+
+    def __init__(self, pushup: str, page: Page) -> None:
+        self.page = page
         self.url = ""
         self.list: list[str] = []
         self.rendered = 0
         """How often the list was rendered."""
         self.refuses = False
         """Whether streams get no answer."""
-        self.policy = policy
-        """The `Content-Security-Policy`, if there is one."""
         self._pushup = pushup
-        self._page = page
-        self._part = part
-        self._message = message
-        self._files = files
         self._lock = threading.Lock()
         self._streams: set[socket.socket] = set()
 
@@ -54,7 +61,13 @@ class Site:
         item, key = f"<li>{text}</li>", str(uuid.uuid4())
         with self._lock:
             self.list.append(item)
-            self._until_done(lambda caller: caller.publish(["news"], self._message.replace("Hello", text), key=key))
+            data = self.page.message.replace("Hello", text).replace("{{ items }}", self._items)
+            body = {"channels": ["news"], "data": data, "event": self.page.event}
+            self._until_done(lambda caller: _publish(caller, body, key))
+
+    @property
+    def _items(self) -> str:
+        return "".join(self.list[-self.page.newest :])
 
     def cut(self) -> None:
         """Break all streams off."""
@@ -69,15 +82,16 @@ class Site:
 
     def render(self, path: str) -> bytes | None:
         """What there is at a path."""
-        if path.lstrip("/") in self._files:
-            return self._files[path.lstrip("/")]
+        if path.lstrip("/") in self.page.files:
+            return self.page.files[path.lstrip("/")]
         if path not in ("/", "/list"):
             return None
-        template = self._page if path == "/" else self._part + self._page.partition(self._part)[2]
+        html, part = self.page.html, self.page.part
+        template = html if path == "/" else part + html.partition(part)[2]
         with self._lock:
             self.rendered += 1
             cursor = self._until_done(lambda caller: caller.cursor())
-            return template.replace("{{ cursor }}", cursor).replace("{{ items }}", "".join(self.list)).encode()
+            return template.replace("{{ cursor }}", cursor).replace("{{ items }}", self._items).encode()
 
     def pass_on(self, request: bytes, client: socket.socket) -> None:
         """Pass the answer of PushUp on to a client, until one of them ends the connection."""
@@ -107,22 +121,31 @@ class Site:
                 time.sleep(RETRY_SECONDS)
 
 
+def _publish(caller: Caller, body: object, key: str) -> None:
+    assert caller.call("POST", "/v1/messages", body, {"Idempotency-Key": key}).status == 201
+
+
 @contextmanager
 def serving(site: Site) -> Iterator[Site]:
     """Serve it until the end of the block."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_POST(self) -> None:
             self.close_connection = True
+            head = f"{self.requestline}\r\n" + "".join(f"{n}: {v}\r\n" for n, v in self.headers.items())
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            site.pass_on(f"{head}\r\n".encode() + body, self.connection)
+
+        def do_GET(self) -> None:
             if self.path.startswith("/v1/"):
-                head = f"GET {self.path} HTTP/1.1\r\n" + "".join(f"{n}: {v}\r\n" for n, v in self.headers.items())
-                site.pass_on(f"{head}\r\n".encode(), self.connection)
+                self.do_POST()
                 return
+            self.close_connection = True
             body = site.render(self.path)
             self.send_response(404 if body is None else 200)
             self.send_header("Content-Type", TYPES.get(self.path.rpartition(".")[2], TYPES["html"]))
-            if site.policy:
-                self.send_header("Content-Security-Policy", site.policy)
+            if site.page.policy:
+                self.send_header("Content-Security-Policy", site.page.policy)
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
             self.wfile.write(body or b"")

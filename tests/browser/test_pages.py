@@ -18,7 +18,7 @@ from selenium import webdriver
 from loadtest.beyond.browsers.webdriver import installed
 from tests.browser import react_page
 from tests.browser.npm_packages import Package
-from tests.browser.site import Site, serving
+from tests.browser.site import Page, Site, serving
 from tests.server.chromium import chromium
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
@@ -40,6 +40,11 @@ HTMX_4 = Package(
     "4.0.1",
     "sha512-oF7JgXhDW9UXCy/k1ZYFUQgzu/rm19ORWPSPNL91vPluB2PB9+MV55tyQdH/w7o2EAbTYUG5SDW1R60mdkdqGg==",
 )
+DATASTAR = Package(
+    "@starfederation/datastar",
+    "1.0.0-beta.11",
+    "sha512-62TtP/Rm8HVnWxZm1rqhZo+0F57V7A6bKE0FMFMP+1ZeRoDd3lBqYUEdcbSPtIYf9fjoPEUd4TU3bgWS0CGy9w==",
+)
 TURBO = Package(
     "@hotwired/turbo",
     "8.0.23",
@@ -54,30 +59,33 @@ COUNT = 1000
 SECONDS = 60.0
 
 
-class Page(NamedTuple):
-    """What belongs to a page of the document.
-
-    `lines`: of JavaScript. `files`: those of its libraries. `part`: how the part begins that `/list` returns. `html`:
-    the page, if the sample is only a part of its JavaScript.
+class Expected(NamedTuple):
+    """What belongs to a page of the document. `lines`: of JavaScript. `libraries`: the files of packages that it loads.
+    `page`: what else its application serves. `reloads`: it reloads when a stream ends, not at a gap.
     """
 
     lines: int
-    files: tuple[tuple[Package, str], ...] = ()
-    part: str = "<!doctype"
-    message: str = "<li>Hello</li>"
-    html: str = ""
+    libraries: tuple[tuple[Package, str], ...]
+    page: Page
+    reloads: bool = False
 
 
 PAGES = {
-    "htmx 2": Page(0, ((HTMX_2, "dist/htmx.min.js"), (HTMX_2_SSE, "dist/sse.min.js")), "<div"),
-    "htmx 4": Page(0, ((HTMX_4, "dist/htmx.min.js"), (HTMX_4, "dist/ext/hx-sse.min.js")), "<div"),
-    "EventSource": Page(3),
-    "Turbo": Page(
+    "htmx 2": Expected(0, ((HTMX_2, "dist/htmx.min.js"), (HTMX_2_SSE, "dist/sse.min.js")), Page(part="<div")),
+    "htmx 4": Expected(0, ((HTMX_4, "dist/htmx.min.js"), (HTMX_4, "dist/ext/hx-sse.min.js")), Page(part="<div")),
+    "EventSource": Expected(3, (), Page()),
+    "Turbo": Expected(
         1,
         ((TURBO, "dist/turbo.es2017-esm.js"),),
-        message='<turbo-stream action="append" target="list"><template><li>Hello</li></template></turbo-stream>',
+        Page(message='<turbo-stream action="append" target="list"><template><li>Hello</li></template></turbo-stream>'),
     ),
-    "React": Page(4, message="Hello", html=react_page.PAGE),
+    "Datastar": Expected(
+        2,
+        ((DATASTAR, "dist/datastar.js"),),
+        Page(message='fragments <ul id="list">{{ items }}</ul>', event="datastar-merge-fragments", newest=20),
+        reloads=True,
+    ),
+    "React": Expected(4, (), Page(react_page.PAGE, message="Hello", policy=react_page.POLICY)),
 }
 """By their headings."""
 
@@ -89,11 +97,13 @@ def sample(name: str) -> str:
     return found[1]
 
 
-def files(name: str) -> dict[str, bytes]:
-    """What the page loads."""
-    if PAGES[name].html:
-        return {"react.js": react_page.library(), "app.js": react_page.APP.encode(), "hook.js": sample(name).encode()}
-    return {path.rpartition("/")[2]: package.file(path) for package, path in PAGES[name].files}
+def page_of(name: str) -> Page:
+    """The page with what it loads."""
+    page = PAGES[name].page
+    if page.html:
+        return page._replace(files=react_page.files(sample(name)))
+    files = {path.rpartition("/")[2]: package.file(path) for package, path in PAGES[name].libraries}
+    return page._replace(html=sample(name), files=files)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -101,8 +111,8 @@ def test_lines_of_javascript(name: str) -> None:
     """No page has more than five lines; those of htmx have none, and no expressions in attributes. With React, those of
     the effect count: what a hook is made of besides has nothing to do with PushUp."""
     text = sample(name)
-    found = re.findall(r"<script[^>]*>(.*?)</script>|useEffect\(\(\) => {\n(.*?)\n  }", text, re.DOTALL)
-    scripts = "\n".join(code for pair in found for code in pair)
+    places = r"""<script[^>]*>(.*?)</script>|useEffect\(\(\) => {\n(.*?)\n  }|data-on-[a-z-]+="(.*?)\""""
+    scripts = "\n".join("".join(found) for found in re.findall(places, text, re.DOTALL))
     lines = [line for line in scripts.splitlines() if line.strip()]
     assert len(lines) == PAGES[name].lines <= 5
     assert not re.search(r"\bhx-on|\bjs:|\bon\w+=|javascript:", text)
@@ -110,7 +120,7 @@ def test_lines_of_javascript(name: str) -> None:
 
 def test_react_on_the_server(tmp_path: Path) -> None:
     """Without a browser, the hook renders the messages that the page begins with, and opens no stream."""
-    for file, content in files("React").items():
+    for file, content in page_of("React").files.items():
         text = content.decode().replace('"/hook.js"', '"./hook.js"').replace('from "react"', 'from "./react.js"')
         (tmp_path / file).write_text(text)
     (tmp_path / "package.json").write_text('{"type": "module"}')
@@ -132,10 +142,8 @@ class Scene:
         self._folder = folder
         self._address = f"127.0.0.1:{free_port()}"
         self.server = self._started()
-        page = PAGES[name]
-        policy = react_page.POLICY if page.html else ""
-        site = Site(self._address, page.html or sample(name), page.part, page.message, files(name), policy)
-        self.site = stack.enter_context(serving(site))
+        self._expected = PAGES[name]
+        self.site = stack.enter_context(serving(Site(self._address, page_of(name))))
         self.browser = browser
         self._tab = browser.current_window_handle
         browser.get(self.site.url)
@@ -176,7 +184,8 @@ class Scene:
 
     @property
     def published(self) -> list[str]:
-        return [item.removeprefix("<li>").removesuffix("</li>") for item in self.site.list]
+        """What should be shown."""
+        return [item.removeprefix("<li>").removesuffix("</li>") for item in self.site.list[-self.site.page.newest :]]
 
     def publish(self, count: int) -> None:
         for _ in range(count):
@@ -191,6 +200,10 @@ class Scene:
             yield
         finally:
             thread.join()
+
+    def expect_lists(self, count: int) -> None:
+        """The application has rendered so many: one for the page, one for each gap."""
+        assert self._expected.reloads or self.site.rendered == count
 
     def expect_all(self) -> None:
         """Each message is shown once, and in order."""
@@ -223,17 +236,17 @@ def test_nothing_is_lost_or_doubled(name: str, tmp_path: Path) -> None:
         page.expect_all()
         page.publish(COUNT - 600)
         page.expect_all()
-        assert page.site.rendered == 1
+        page.expect_lists(1)
 
         page.site.refuses = True
         page.site.cut()
         page.publish(RETAINED + 100)
         page.site.refuses = False
         page.expect_all()
-        assert page.site.rendered == 2
+        page.expect_lists(2)
         page.publish(10)
         page.expect_all()
-        assert page.site.rendered == 2
+        page.expect_lists(2)
         said = [str(entry["message"]) for entry in page.browser.get_log("browser")]  # type: ignore[no-untyped-call]
         assert not [text for text in said if re.search("hydrat|Content Security Policy|Uncaught", text)]
 
@@ -250,4 +263,4 @@ def test_a_minute_in_the_background(name: str, tmp_path: Path) -> None:
                 page.publish(2)
                 time.sleep(1.0)
         page.expect_all()
-        assert page.site.rendered == 1
+        page.expect_lists(1)
