@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -18,7 +18,7 @@ from pushup.net.api import poll_parameters, schemas
 from pushup.net.api.bodies import NAME_LIMIT_BYTES
 from pushup.net.api.channel_routes import TTL_LIMIT_SECONDS
 from pushup.net.api.publishing import ACK_LIMIT_SECONDS
-from pushup.net.api.schemas import PollLimits, PublicationLimits
+from pushup.net.api.schemas import Format, PollLimits, PublicationLimits
 from pushup.net.api.url_tickets import UrlTicketBody
 from pushup.net.http_errors import PROBLEM_TYPES, Problem
 
@@ -34,6 +34,9 @@ REQUESTS: dict[str, type[Struct]] = {
     "Poll": schemas.PollBody,
     "UrlTicketRequest": UrlTicketBody,
 }
+
+ONLY_OF_STREAMS = {("Poll", name) for name in poll_parameters.ONLY_OF_STREAMS}
+"""Fields of a struct that a poll may not have; `Events` has them."""
 
 RESPONSES: dict[str, type[Struct]] = {
     "PublishedOne": schemas.PublishedOne,
@@ -62,7 +65,7 @@ def test_a_schema_is_that_of_its_struct(name: str) -> None:
     """The same fields, the same of them required, the same types."""
     struct = (REQUESTS | RESPONSES)[name]
     schema = SCHEMAS[name]
-    fields = structs.fields(struct)
+    fields = [f for f in structs.fields(struct) if (name, f.encode_name) not in ONLY_OF_STREAMS]
     assert set(schema["properties"]) == {field.encode_name for field in fields}
     required = {field.encode_name for field in fields if field.required} - {"ticket"}  # see `Answer`
     assert set(schema.get("required", ())) == required
@@ -101,13 +104,16 @@ def test_the_parameters_of_a_poll_are_there() -> None:
 
 
 def test_the_parameters_of_a_stream_are_there() -> None:
-    """Those of a poll, without the ones that streams do not have."""
+    """Those of a poll, without the ones that streams do not have, and with the one that only they have."""
     ours = [name for name in poll_parameters.PARAMETERS if name not in poll_parameters.NOT_OF_STREAMS]
+    ours += poll_parameters.ONLY_OF_STREAMS
     parameters = DOCUMENT["paths"]["/v1/events"]["get"]["parameters"]
     assert [p["name"] for p in parameters if p.get("in") == "query"] == ours
     body, poll = SCHEMAS["Events"], SCHEMAS["Poll"]
     left = {name: schema for name, schema in poll["properties"].items() if name not in ("timeout", "limit")}
+    left |= {name: body["properties"][name] for name in poll_parameters.ONLY_OF_STREAMS}
     assert body == {**poll, "properties": left}
+    assert tuple(SCHEMAS["Format"]["enum"]) == get_args(Format)
 
 
 def test_answers_may_lack_a_ticket() -> None:

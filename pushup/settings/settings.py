@@ -26,8 +26,7 @@ from pushup.broadcast.journal import JournalLimits
 from pushup.broadcast.redis.redis_settings import RedisLimits, without_password
 from pushup.core.limits import HoldLimits, Limits
 from pushup.net.api.cors import DEFAULT_PORTS
-from pushup.net.api.schemas import PollLimits, PublicationLimits
-from pushup.net.api.streaming import StreamLimits
+from pushup.net.api.schemas import PollLimits, PublicationLimits, StreamLimits
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address
 from pushup.node.drain import DrainLimits

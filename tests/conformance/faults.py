@@ -156,6 +156,11 @@ def _ids(by: int) -> Fault:
     return Fault(stream=spoiled_streams.messages(lambda event: event._replace(id=_beside(event.id, by))))
 
 
+def _pieces(pattern: bytes, by: bytes) -> Fault:
+    """Streams whose bytes are changed where they match."""
+    return Fault(stream=StreamFault(pieces=lambda piece: re.sub(pattern, by, b"\n" + piece)[1:]))
+
+
 def _lasting_event(event: Event) -> Event:
     return event._replace(data={name: field for name, field in event.data.items() if name != "ephemeral"})
 
@@ -281,6 +286,10 @@ FAULTS: dict[str, Fault] = {
     "buffers streams": Fault(stream=StreamFault(buffers=True)),
     "breaks streams off": Fault(stream=StreamFault(breaks_off=True)),
     "has one format for streams": Fault(request=replaced(rb"\r\nAccept: [^\r]*", b"")),
+    "knows one format of events": Fault(request=replaced(rb'&format=raw|, "format": "raw"', b"")),
+    "joins the lines of raw events": _pieces(rb"(\ndata: [^\n]*)(\ndata: [^\n]*)+", rb"\1"),
+    "forgets the names of raw events": _pieces(rb"\nevent: (?!cursor)[^\n]*(?=\nid: )", b""),
+    "sends cursors of raw streams without data": _pieces(rb"event: cursor\n(id: [^\n]*\n)data: {}\n", rb"\1"),
     "ignores Last-Event-ID": Fault(request=replaced(rb"\r\nLast-Event-ID: [^\r]*", b"")),
     "forgives streams their parameters": Fault(
         request=replaced(rb"(GET /v1/events\?[^ ]*?)&(chanel|timeout|limit)=[^& ]*", rb"\1")
@@ -662,7 +671,22 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "buffers streams": ("streams/begin-at-once", "streams/carry-messages-*"),
     "breaks streams off": ("streams/end-as-*", "streams/say-why-*", "streams/let-requests-behind-*"),
     "has one format for streams": ("streams/may-be-lines-of-json", "streams/come-as-*", "streams/have-no-other-format"),
-    "ignores Last-Event-ID": ("streams/answer-head", "streams/follow-the-header-*", "streams/check-the-header-*"),
+    "knows one format of events": (
+        "raw-events/send-*",
+        "raw-events/name-*",
+        "raw-events/resume-*",
+        "raw-events/have-two-formats",
+        "raw-events/are-server-sent-*",
+    ),
+    "joins the lines of raw events": ("raw-events/send-strings-*",),
+    "forgets the names of raw events": ("raw-events/name-*",),
+    "sends cursors of raw streams without data": ("raw-events/send-every-*",),
+    "ignores Last-Event-ID": (
+        "raw-events/resume-*",
+        "streams/answer-head",
+        "streams/follow-the-header-*",
+        "streams/check-the-header-*",
+    ),
     "forgives streams their parameters": ("streams/fail-as-polls-do", "streams/have-neither-*"),
 }
 """By fault, the checks that have to notice it; `*` stands for anything."""

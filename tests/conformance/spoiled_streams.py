@@ -21,6 +21,8 @@ class StreamFault(NamedTuple):
     """How late the body begins."""
     buffers: bool = False
     """Nothing is sent before the end."""
+    pieces: Callable[[bytes], bytes] = lambda piece: piece
+    """Changes the bytes that are sent at once, which are whole events."""
     breaks_off: bool = False
     """The connection ends without the last chunk."""
 
@@ -28,6 +30,7 @@ class StreamFault(NamedTuple):
         """The pieces of a body of this media type, spoilt. Lines that are no event, such as `retry`, stay."""
         if self.buffers:
             pieces = iter([b"".join(pieces)])
+        pieces = map(self.pieces, pieces)
         if self.events is None:
             yield from pieces
             return

@@ -39,9 +39,15 @@ def delivery_to_many() -> Cost:
     return _one_of(_publication_to(2 * MANY, poll), _publication_to(MANY, poll))
 
 
-def event_to_many() -> Cost:
+def event_to_many(request: Callable[[str, str], bytes] = events) -> Cost:
     """The same with event streams."""
-    return _one_of(_publication_to(2 * MANY, events), _publication_to(MANY, events))
+    return _one_of(_publication_to(2 * MANY, request), _publication_to(MANY, request))
+
+
+def event_to_one(request: Callable[[str, str], bytes]) -> Cost:
+    """A publication with the only event stream that waits for it."""
+    work = _publication_to(1, request)
+    return Cost(work.calls, work.outside_calls, work.instructions)
 
 
 def delivery_to_one() -> Cost:

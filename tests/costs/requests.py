@@ -21,6 +21,10 @@ def events(channel: str, cursor: str = "earliest") -> bytes:
     return _get(f"/v1/events?channel={channel}&cursor={cursor}")
 
 
+def raw_events(channel: str, cursor: str = "earliest") -> bytes:
+    return _get(f"/v1/events?channel={channel}&cursor={cursor}&format=raw")
+
+
 def publish(channel: str, data: object) -> bytes:
     return _post("/v1/messages", {"channels": [channel], "data": data})
 

@@ -9,8 +9,10 @@ import pytest
 from pushup.core.cursor import Cursor, parse_cursor
 from tests.costs import numbers
 from tests.costs.counting import count, memory
-from tests.costs.numbers import PYTHON, Recorded, differences
+from tests.costs.numbers import PYTHON, TOLERANCE, Recorded, differences
+from tests.costs.operations import event_to_many, event_to_one
 from tests.costs.paths import DOCUMENT, PATHS, filled
+from tests.costs.requests import events, raw_events
 
 pytestmark = pytest.mark.interpreted
 
@@ -24,6 +26,14 @@ def test_nothing_costs_more_or_less() -> None:
     """Each number is the one in `costs.toml`, within its tolerance."""
     found = sorted(differences(numbers.read(), numbers.measure()))
     assert not found, "\n".join((*found, RENEW))
+
+
+def test_a_raw_event_costs_no_more_than_one_of_json() -> None:
+    """To one more stream they cost the same. To a single one, the instructions differ by less than the tolerance."""
+    assert event_to_many(raw_events) == event_to_many()
+    json, raw = event_to_one(events), event_to_one(raw_events)
+    assert raw.calls <= json.calls
+    assert raw.instructions <= json.instructions * (1 + TOLERANCE)
 
 
 def test_the_table_of_paths_is_true() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NamedTuple
 
 
@@ -45,6 +46,26 @@ def _event(block: str) -> list[Event]:
             fields[name] = value.removeprefix(" ")
     data = json.loads(fields["data"]) if "data" in fields else None
     return [Event(fields.get("event", ""), fields.get("id", ""), data)] if fields else []
+
+
+def read_raw(content: bytes) -> list[Event]:
+    """All events with `format=raw`, their data as text, as the HTML standard says (9.2.6, "Interpreting an event
+    stream"): an event without a line of data moves the cursor, and the page does not see it."""
+    events, event, last, data = [], "", "", ""
+    for line in re.split(r"\r\n|\r|\n", content.decode()):
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            event = value
+        elif name == "data":
+            data += value + "\n"
+        elif name == "id" and "\0" not in value:
+            last = value
+        elif not line:
+            if data:
+                events.append(Event(event, last, data.removesuffix("\n")))
+            event = data = ""
+    return events
 
 
 def read_lines(content: bytes) -> list[Event]:

@@ -26,8 +26,8 @@ from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.publishers import Publishers
-from pushup.net.api.schemas import PollLimits, PublicationLimits
-from pushup.net.api.streaming import Streaming, StreamLimits
+from pushup.net.api.schemas import PollLimits, PublicationLimits, StreamLimits
+from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Client, Exchange, Held, Streamed
 from pushup.net.requests_and_responses import Request, Response
 from pushup.node.node import Node

@@ -45,6 +45,7 @@ NOT_RUN = {
     "docs/start/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
     "docs/guide/python.md: from pushup.client": "tests/server/test_client.py runs it",
     "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
+    "docs/guide/pages.md: ": "tests/browser/test_pages.py runs each page; nginx's lines were tried by hand",
     "docs/guide/streams.md: $ curl -N": "it has no end; test_streaming.py and test_cli.py read such streams",
     "docs/operate/redis.md: pushup new-cluster": "tests/server/test_redis.py and test_cli.py run it",
     "README.md: docker run": "tests/deploy/test_containers.py runs it",

@@ -16,7 +16,7 @@ from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core import state
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
-from pushup.net.api.streaming import StreamLimits
+from pushup.net.api.schemas import StreamLimits
 from pushup.node.drain import DrainLimits
 from pushup.settings.channel_policies import ChannelSettings, ChannelTable
 from pushup.settings.server import ServerSettings

@@ -3,7 +3,7 @@
 They are read nowhere else. To add one, change `PARAMETERS` and `_read` (query string), `PollBody` and `from_body`
 (JSON), and `poll`, which checks what comes from either.
 
-    channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>
+    channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>&format=raw
     {"channels": ["a", "b"], "cursor": "k3f9-41", "timeout": 25, "limit": 100, "from": <time>, "to": <time>}
 
 A time is in seconds since the epoch or RFC 3339; `from` is inclusive, `to` exclusive.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime
+from typing import get_args
 from urllib.parse import unquote_to_bytes
 
 from pushup.core.cursor import parse_cursor
@@ -21,7 +22,7 @@ from pushup.core.errors import BadRequest
 from pushup.core.memo import Memo
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
 from pushup.net.api.bodies import BodyDecoder, check_name
-from pushup.net.api.schemas import PollBody, PollLimits
+from pushup.net.api.schemas import DEFAULT_FORMAT, Format, PollBody, PollLimits
 from pushup.net.api.suggestions import shown_name, suggestion
 
 REMEMBERED_BYTES = 256 * 1024
@@ -45,6 +46,8 @@ PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
 
 NOT_OF_STREAMS = ("timeout", "limit")
 
+ONLY_OF_STREAMS = ("format",)
+
 IGNORED = "_"
 """A parameter that HTTP libraries add so that no cache answers. Its value is ignored."""
 
@@ -56,7 +59,11 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII).fullmatch
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+", re.ASCII).fullmatch
 """A number as JSON and people write it; Python's `float` takes more."""
 
-_body = BodyDecoder(PollBody, '{"channels": ["news"]}')
+_FORMAT = re.compile(rb"(?:^|&)format=([^&]*)").search
+
+_FORMATS: dict[bytes, Format] = {b"": DEFAULT_FORMAT} | {form.encode(): form for form in get_args(Format)}
+
+_body = BodyDecoder(PollBody, '{"channels": ["news"]}', choices={"format": get_args(Format)})
 
 
 class PollReader:
@@ -65,7 +72,8 @@ class PollReader:
     def __init__(self, limits: PollLimits, *, for_streams: bool = False) -> None:
         """`for_streams`: the polls of event streams, which have neither a timeout nor a limit."""
         self._limits = limits
-        self._parameters = tuple(name for name in PARAMETERS if not (for_streams and name in NOT_OF_STREAMS))
+        of_streams = (*(name for name in PARAMETERS if name not in NOT_OF_STREAMS), *ONLY_OF_STREAMS)
+        self._parameters = of_streams if for_streams else PARAMETERS
         self.body_limit_bytes = limits.poll_body_limit_bytes
         self._polls: Memo[bytes, Poll] = Memo(REMEMBERED_BYTES)
         # A stream that connects again sends its cursor as a header field, if it is a browser's.
@@ -80,6 +88,16 @@ class PollReader:
             self._polls.add(query, poll, len(query) + _size(poll.selection))
         return poll
 
+    def stream_from_query(self, query: bytes) -> tuple[Poll, Format]:
+        """A stream's poll, and how its messages are sent; the poll does not depend on that. Raises: as `from_query`."""
+        given = _FORMAT(query)
+        if given is None:
+            return self.from_query(query), DEFAULT_FORMAT
+        form = _FORMATS.get(given[1])
+        if form is None:
+            raise BadRequest(f"format must be one of {', '.join(get_args(Format))}", field="format")
+        return self.from_query(query[: given.start()] + query[given.end() :]), form
+
     def _from_query_with_new_cursor(self, query: bytes) -> Poll:
         """As `_read`. If only the cursor is new, only that is read."""
         before, _, rest = query.partition(b"cursor=")
@@ -93,13 +111,16 @@ class PollReader:
             self._without_cursor.add(key, Poll(poll.selection, timeout=poll.timeout), len(key) + _size(poll.selection))
         return poll
 
-    def from_body(self, body: bytes) -> tuple[Poll, str | None]:
-        """The poll, and the token in the body, if there is one. Raises: BadRequest naming the field."""
+    def from_body(self, body: bytes) -> tuple[Poll, str | None, Format]:
+        """The poll, the token in the body, if there is one, and how a stream's messages are sent.
+
+        Raises: BadRequest naming the field.
+        """
         given = _body.decode(body)
-        for name in NOT_OF_STREAMS:
+        for name in (*NOT_OF_STREAMS, *ONLY_OF_STREAMS):
             if getattr(given, name) is not None and name not in self._parameters:
-                raise BadRequest(_not_of_streams(name), field=name)
-        return self.poll(given, "channels"), given.token
+                raise BadRequest(_misplaced(name), field=name)
+        return self.poll(given, "channels"), given.token, given.format or DEFAULT_FORMAT
 
     def _read(self, query: bytes) -> Poll:
         channels: list[str] = []
@@ -112,9 +133,11 @@ class PollReader:
                     raise BadRequest(f"duplicate parameter {name!r}", field=name)
                 given[name] = value
             elif name != IGNORED:
-                is_of_polls, name = name in NOT_OF_STREAMS, shown_name(name)
-                text = _not_of_streams(name) if is_of_polls else unknown_parameter(name, value, self._parameters)
+                is_misplaced, name = name in NOT_OF_STREAMS or name in ONLY_OF_STREAMS, shown_name(name)
+                text = _misplaced(name) if is_misplaced else unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
+        if "format" in given:  # `stream_from_query` has not taken it away
+            raise BadRequest("give format once, without encoding: format=raw", field="format")
         poll = PollBody(
             tuple(channels),
             given.get("cursor", ""),
@@ -165,7 +188,10 @@ def _size(selection: Selection) -> int:
     return POLL_BYTES + selection.size - (CHANNEL_OVERHEAD_BYTES - NAME_BYTES) * len(selection.channels)
 
 
-def _not_of_streams(name: str) -> str:
+def _misplaced(name: str) -> str:
+    """A parameter of polls in the request for a stream, or the other way round."""
+    if name in ONLY_OF_STREAMS:
+        return f"a poll takes no {name}; only event streams do (/v1/events)"
     return f"an event stream takes no {name}; it lasts until one side ends it"
 
 

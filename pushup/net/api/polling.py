@@ -44,7 +44,7 @@ class Polling:
         return self._poll(self._reader.from_query(query), request, exchange, grant)
 
     def poll_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        poll, token = self._reader.from_body(request.body)
+        poll, token, _ = self._reader.from_body(request.body)
         return self._poll(poll, request, exchange, self._poll_access.with_token(grant, token, request))
 
     def cursor(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:

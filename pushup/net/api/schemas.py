@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -33,6 +34,16 @@ class PollLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Each setting whose value cannot be used, and why."""
         if self.poll_timeout_seconds > self.poll_timeout_limit_seconds:
             yield "poll_timeout_seconds", "must not exceed poll_timeout_limit_seconds"
+
+
+class StreamLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits of event streams."""
+
+    stream_heartbeat_seconds: float = 15.0
+    """Time without events after which an event stream gets a heartbeat, so that its client and proxies see that it is
+    alive."""
+    stream_seconds: float = 3600.0
+    """Maximum age of an event stream. Then it ends, and its client returns, perhaps to another node."""
 
 
 class PublicationLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,6 +96,12 @@ class ChannelView(Struct):
     subscribers: int
 
 
+Format = Literal["json", "raw"]
+"""How an event stream sends a message: with all of its fields, or only its data, under the name of its `event`."""
+
+DEFAULT_FORMAT: Format = "json"
+
+
 class PollBody(Struct, forbid_unknown_fields=True):
     channels: tuple[str, ...]
     cursor: str = ""
@@ -93,6 +110,7 @@ class PollBody(Struct, forbid_unknown_fields=True):
     from_: float | str | None = msgspec.field(default=None, name="from")
     to: float | str | None = None
     token: str | None = None
+    format: Format | None = None
 
 
 class PublishedOne(Struct, frozen=True, omit_defaults=True):

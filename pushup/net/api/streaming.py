@@ -16,7 +16,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
 from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
@@ -30,6 +29,7 @@ from pushup.net.api.event_encoding import EventEncoding, EventEncodings
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.schemas import Format, StreamLimits
 from pushup.net.api.url_tickets import UrlTickets
 from pushup.net.application_interface import Exchange, Streamed
 from pushup.net.http_errors import NotAcceptable, problem
@@ -39,15 +39,10 @@ AGE_JITTER = 0.15
 """A stream ends earlier than at its maximum age by a random part up to this: clients that came together do not return
 together."""
 
-
-class StreamLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits of event streams."""
-
-    stream_heartbeat_seconds: float = 15.0
-    """Time without events after which an event stream gets a heartbeat, so that its client and proxies see that it is
-    alive."""
-    stream_seconds: float = 3600.0
-    """Maximum age of an event stream. Then it ends, and its client returns, perhaps to another node."""
+_NOT_ACCEPTABLE: dict[Format, str] = {
+    "json": "events come as text/event-stream or as application/x-ndjson",
+    "raw": "raw events come as text/event-stream only; for application/x-ndjson, leave out format=raw",
+}
 
 
 class Streaming:
@@ -86,18 +81,19 @@ class Streaming:
     def stream_by_query(
         self, request: Request, query: bytes, exchange: Exchange, grant: Grant
     ) -> Deferred[None] | None:
-        poll, ticket = self._reader.from_query(query), request.url_ticket
+        poll, form = self._reader.stream_from_query(query)
+        ticket = request.url_ticket
         if ticket is not None:
             granted = self.url_tickets.grant(ticket, poll.selection.channels, request, grant)
             if granted is None:
                 exchange.respond(Response(204))  # an EventSource gives up for good (HTML standard §9.2.3)
                 return None
             grant = granted
-        return self._stream(poll, request, exchange, grant)
+        return self._stream(poll, form, request, exchange, grant)
 
     def stream_by_body(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        poll, token = self._reader.from_body(request.body)
-        return self._stream(poll, request, exchange, self.poll_access.with_token(grant, token, request))
+        poll, token, form = self._reader.from_body(request.body)
+        return self._stream(poll, form, request, exchange, self.poll_access.with_token(grant, token, request))
 
     def next_poll(self, selection: Selection, answer: Answer) -> Poll:
         """The poll that continues after an answer."""
@@ -116,10 +112,12 @@ class Streaming:
         if not self.count:
             self._answer = self._next = None
 
-    def _stream(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        encoding = self._encodings.find(request.header(b"accept"), chunked=not request.is_1_0)
+    def _stream(
+        self, poll: Poll, form: Format, request: Request, exchange: Exchange, grant: Grant
+    ) -> Deferred[None] | None:
+        encoding = self._encodings.find(request.header(b"accept"), form, chunked=not request.is_1_0)
         if encoding is None:
-            raise NotAcceptable("events come as text/event-stream or as application/x-ndjson", field="Accept")
+            raise NotAcceptable(_NOT_ACCEPTABLE[form], field="Accept")
         poll = Poll(poll.selection, _cursor(poll, request), self._heartbeat_seconds, stays=True)
         begin = partial(self._show if request.method == b"HEAD" else self._begin, poll, exchange, encoding)
         return self.poll_access.when_granted(poll, grant, request, exchange, begin)

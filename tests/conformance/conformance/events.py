@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from conformance.adapter import Answer
@@ -16,6 +17,9 @@ from conformance.wire import Body, Response, Wire
 EVENTS = "text/event-stream"
 
 LINES = "application/x-ndjson"
+
+RAW = "raw"
+"""The `format` in which the data of an event is text, and a string comes as it is."""
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
@@ -58,9 +62,13 @@ class _Lines:
 
 
 class ServerSentEvents:
-    """Reads `text/event-stream`. Also returns what a browser does not show to its page: events without data."""
+    """Reads `text/event-stream`. Also returns what a browser does not show to its page: events without data.
 
-    def __init__(self) -> None:
+    `decode`: what the data of an event says.
+    """
+
+    def __init__(self, decode: Callable[[str], Any] = lambda text: _json(text)) -> None:
+        self._decode = decode
         self._lines = _Lines()
         self._is_first = True
         self._fields: dict[str, str] = {}
@@ -82,7 +90,9 @@ class ServerSentEvents:
         fields, self._fields = self._fields, {}
         if not fields:
             return None
-        return Event(fields.get("event", ""), fields.get("id", ""), _json(fields["data"]) if "data" in fields else None)
+        return Event(
+            fields.get("event", ""), fields.get("id", ""), self._decode(fields["data"]) if "data" in fields else None
+        )
 
 
 class LinesOfJson:
@@ -110,8 +120,8 @@ _TOLD = ("", "gap", "closed", "error")
 class EventStream:
     """An open stream, read event by event; `cursor` is the last id that came."""
 
-    def __init__(self, wire: Wire, head: Response, patience: float) -> None:
-        """Raises: Failed if the response is no stream."""
+    def __init__(self, wire: Wire, head: Response, patience: float, form: str = "") -> None:
+        """`form`: the parameter `format`. Raises: Failed if the response is no stream."""
         kind = media_type(head)
         if head.status != 200 or kind not in READERS:
             raise Failed(f"expected a stream, and {head.status} with the type {kind!r} came")
@@ -121,7 +131,7 @@ class EventStream:
         """The event with a ticket, if one has come. It is not among the others."""
         self._patience = patience
         self._body = Body(wire, head)
-        self._reader: Reader = READERS[kind]()
+        self._reader: Reader = ServerSentEvents(str) if form == RAW else READERS[kind]()
         self._events: deque[Event] = deque()
 
     def piece(self, within: float = 0.0) -> bytes:

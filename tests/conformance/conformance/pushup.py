@@ -77,13 +77,19 @@ class PushUp:
         return self.call("GET", f"/v1/poll?{urlencode([*pairs, ('timeout', f'{timeout:g}')])}")
 
     def stream(
-        self, channels: tuple[str, ...], cursor: str, method: str = "GET", *, headers: tuple[tuple[str, str], ...] = ()
+        self,
+        channels: tuple[str, ...],
+        cursor: str,
+        method: str = "GET",
+        form: str = "",
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> Request:
         """Open an event stream, with GET or POST."""
+        given = {name: value for name, value in (("cursor", cursor), ("format", form)) if value}
         if method == "POST":
-            body = {"channels": list(channels), **({"cursor": cursor} if cursor else {})}
-            return self.call("POST", "/v1/events", body, headers=headers)
-        pairs = [*(("channel", channel) for channel in channels), *([("cursor", cursor)] if cursor else [])]
+            return self.call("POST", "/v1/events", {"channels": list(channels), **given}, headers=headers)
+        pairs = [*(("channel", channel) for channel in channels), *given.items()]
         return self.call("GET", f"/v1/events?{urlencode(pairs)}", headers=headers)
 
     def read_answer(self, response: Response, cursor: str) -> Answer:

@@ -81,15 +81,15 @@ class Client:
         return self.answer(within=timeout + self._trial.patience)
 
     def stream(
-        self, channels: str | tuple[str, ...], cursor: str = "", method: str = "GET", **headers: str
+        self, channels: str | tuple[str, ...], cursor: str = "", method: str = "GET", form: str = "", **headers: str
     ) -> EventStream:
         """Open an event stream on this connection, which is the client's again when the stream has ended.
 
         `headers` as for `call`.
         """
         pairs = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-        self.begin(self._trial.native.stream(_tuple(channels), cursor, method, headers=pairs))
-        return self._trial.opened(self.wire)
+        self.begin(self._trial.native.stream(_tuple(channels), cursor, method, form, headers=pairs))
+        return self._trial.opened(self.wire, form)
 
     def close(self) -> None:
         if self._wire is not None:
@@ -140,9 +140,9 @@ class Trial:
         self._cleanup.callback(wire.close)
         return wire
 
-    def opened(self, wire: Wire) -> EventStream:
-        """The event stream that a request has opened on this connection."""
-        return EventStream(wire, wire.head(time.monotonic() + self.patience), self.patience)
+    def opened(self, wire: Wire, form: str = "") -> EventStream:
+        """The event stream that a request has opened on this connection, in this format."""
+        return EventStream(wire, wire.head(time.monotonic() + self.patience), self.patience, form)
 
     def check_time(self) -> None:
         """Raises: Failed if the check takes too long, perhaps because the same comes again and again."""

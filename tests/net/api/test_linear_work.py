@@ -105,7 +105,8 @@ def readers() -> Iterator[tuple[str, Read]]:
         "create": (read_create, JSON),
         "renew": (lambda body: read_renew("a", body), JSON),
         "query": (reader.from_query, QUERIES),
-        "accept": (lambda text: EventEncodings().find(text.decode("latin-1"), chunked=True), (b"%b", b"1%b")),
+        "query of a stream": (reader.stream_from_query, (*QUERIES, b"format=%b")),
+        "accept": (lambda text: EventEncodings().find(text.decode("latin-1"), "json", chunked=True), (b"%b", b"1%b")),
         "cursor": (lambda text: parse_cursor(text.decode("latin-1")), (b"%b", b"1%b")),
         "ticket": (lambda text: Tickets(b"k" * 32).open(text.decode("latin-1"), ("a",)), (b"%b", b"1%b")),
         "URL ticket": (

@@ -53,6 +53,7 @@ POLLS: dict[str, tuple[bytes, Callable[[Readers, bytes], object]]] = {
     "channels": (b"cursor=now&%b" % NAMES, lambda readers, query: readers.polls.from_query(query)),
     "JSON": (b'"channels":[%b,"' % NAMES_IN_JSON, lambda readers, part: readers.polls.from_body(b'{%b"]}' % part)),
     "stream": (b"channel=a&cursor=now&_=" + FILL, lambda readers, query: readers.streams.from_query(query)),
+    "raw": (b"channel=a&format=raw&_=" + FILL, lambda readers, query: readers.streams.stream_from_query(query)),
     "channels of a stream": (NAMES, lambda readers, query: readers.streams.from_query(query)),
 }
 """The beginnings of polls, and what reads them with another end."""

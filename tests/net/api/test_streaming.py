@@ -11,8 +11,8 @@ from pushup.core.commands import Continue, Entry
 from pushup.core.held_polls import SLICE
 from pushup.core.limits import Limits
 from pushup.net.api.event_encoding import MEDIA_RANGES_LIMIT
-from pushup.net.api.schemas import PollLimits
-from pushup.net.api.streaming import AGE_JITTER, StreamLimits
+from pushup.net.api.schemas import PollLimits, StreamLimits
+from pushup.net.api.streaming import AGE_JITTER
 from pushup.net.requests_and_responses import Request
 from tests.net.event_reader import Event, cursor_of, data_of, read_chunks, read_events, read_lines
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange

@@ -7,7 +7,7 @@
 | `names` | names and ids of channels |
 | `publishing`, `keys`, `acknowledgements` | publications |
 | `polling`, `cursors` | polls |
-| `streams` | event streams |
+| `streams`, `raw_events` | event streams |
 | `ephemeral` | messages that are kept for a moment |
 | `delivery` | nothing lost, nothing twice, one order |
 | `gaps` | gaps and closings |
@@ -38,11 +38,13 @@ from conformance.checks import (
     operations,
     polling,
     publishing,
+    raw_events,
     streams,
     tokens,
 )
 
 __all__ = [
     "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "ephemeral", "erasure", "errors",
-    "gaps", "http", "keys", "limits", "names", "operations", "polling", "publishing", "streams", "tokens",
+    "gaps", "http", "keys", "limits", "names", "operations", "polling", "publishing", "raw_events", "streams",
+    "tokens",
 ]  # fmt: skip
