@@ -4,7 +4,7 @@
 
 Each message must reach each subscriber once and in order, without a gap. No call may fail; a client may repeat it on a
 new connection, as HTTP clients do when a server has closed an idle one. `.github/workflows/chart.yml` runs this against
-the chart. It needs nothing but `pushup.client`, of a checkout in PYTHONPATH.
+the chart. It needs nothing but `pushup.client`, of a checkout in PYTHONPATH, and h11.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pushup.client import Client, ClientError
+from pushup.client import Client, ClientError, Gap, Message
 
 BUSY, QUIET = "upgrade-busy", "upgrade-quiet"
 """One channel has many messages. The other has none until the end, so its polls are held through the whole upgrade."""
@@ -60,10 +60,11 @@ class Subscriber(threading.Thread):
 
     def run(self) -> None:
         try:
-            for answer in self.client.follow([self.channel], self._cursor, on_trouble=self._on_trouble):
-                self.data += [message["data"] for message in answer["messages"]]
-                for gap in answer["gaps"]:
-                    self._noticed.add(f"{self.name}: a gap, {gap['reason']}")
+            for item in self.client.follow(self.channel, self._cursor, transport="poll", on_trouble=self._on_trouble):
+                if isinstance(item, Message):
+                    self.data.append(item.data)
+                elif isinstance(item, Gap):
+                    self._noticed.add(f"{self.name}: a gap, {item.reason}")
         except ClientError as error:
             self._on_trouble(error, 0.0)
 
@@ -103,7 +104,7 @@ def run(url: str, key: str | None, subscribers: int, command: list[str]) -> Coun
     noticed = Noticed()
     with Client(url, key) as client:
         cursor = client.cursor()
-        publisher = Publisher(Client(url, key), noticed)
+        publisher = Publisher(Client(url, key, patience=0), noticed)
         followers = [
             Subscriber(Client(url), channel, cursor, noticed) for channel in (BUSY, QUIET) for _ in range(subscribers)
         ]

@@ -4,5 +4,4 @@
 |---|---|
 | `app` | the pages |
 | `database` | questions and answers in SQLite |
-| `pushup_client` | publishes: all that the application needs of PushUp |
 """

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote, unquote
-from uuid import uuid4
 
 from flask import (
     Blueprint,
@@ -34,7 +33,7 @@ from flask import (
 from werkzeug.wrappers import Response as AnyResponse
 
 from deploy.example.database import Database, Row
-from deploy.example.pushup_client import PushUpClient
+from pushup.client import Client, ClientError
 
 ALL = "questions"
 """The channel of every question, for the front page."""
@@ -45,6 +44,9 @@ TEXT_LIMIT = 5000
 TAGS_LIMIT = 5
 """Maximum lengths in characters, and number of tags. A question fits into one message (`message_limit_bytes`)."""
 
+PUSHUP_SECONDS = 2.0
+"""Longest wait for PushUp. A page is then served without its cursor."""
+
 pages = Blueprint("pages", __name__)
 
 _TAG = re.compile(r"[\w+#.-]{1,30}").fullmatch
@@ -54,7 +56,7 @@ class Refused(Exception):
     """The input is invalid; the text says why."""
 
 
-def make_app(database: Path, pushup: PushUpClient) -> Flask:
+def make_app(database: Path, pushup: Client) -> Flask:
     """The application."""
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = 64 * 1024
@@ -162,10 +164,10 @@ def answer(number: int) -> AnyResponse:
 
 def _publish(channels: list[str], data: Row) -> bool:
     """Whether PushUp accepted it. If not, nothing is lost: readers see it when they reload the page."""
-    pushup: PushUpClient = current_app.extensions["pushup"]
+    pushup: Client = current_app.extensions["pushup"]
     try:
-        pushup.publish(channels, data, idempotency_key=str(uuid4()))
-    except OSError as error:
+        pushup.publish(channels, data)
+    except ClientError as error:
         current_app.logger.warning("cannot publish; readers see this when they reload: %s", error)
         return False
     return True
@@ -204,10 +206,10 @@ def _tags() -> list[str]:
 
 def _cursor() -> str:
     """Where the page's script starts to poll; empty if PushUp does not respond, and then the script retries."""
-    pushup: PushUpClient = current_app.extensions["pushup"]
+    pushup: Client = current_app.extensions["pushup"]
     try:
         return pushup.cursor()
-    except OSError as error:
+    except ClientError as error:
         current_app.logger.warning("cannot get a cursor; the page updates when PushUp responds again: %s", error)
         return ""
 
@@ -253,5 +255,6 @@ def hue(name: str) -> int:
 
 def from_environment() -> Flask:
     """Configured by PUSHUP_URL, PUSHUP_KEY and DATABASE: `gunicorn 'deploy.example.app:from_environment()'`."""
-    pushup = PushUpClient(os.environ.get("PUSHUP_URL", "http://127.0.0.1:8080"), os.environ.get("PUSHUP_KEY", ""))
+    url, key = os.environ.get("PUSHUP_URL", "http://127.0.0.1:8080"), os.environ.get("PUSHUP_KEY")
+    pushup = Client(url, key or None, timeout=PUSHUP_SECONDS)
     return make_app(Path(os.environ.get("DATABASE", "questions.db")), pushup)

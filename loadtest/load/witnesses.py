@@ -15,9 +15,9 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from itertools import cycle, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pushup.client import Client, ClientError
+from pushup.client import Client, ClientError, Message
 
 CHANNELS = ("a", "b", "c")
 
@@ -26,8 +26,6 @@ RETRY_SECONDS = 0.05
 
 HOLD_SECONDS = 1.0
 """Timeout of the readers' polls."""
-
-Message = dict[str, Any]
 
 
 class Found(NamedTuple):
@@ -83,7 +81,7 @@ class Witnesses:
         self._key = key
         self._over = threading.Event()
         with closing(Client(urls[0], key)) as client:
-            self._start = str(client.call("GET", "/v1/cursor")["cursor"])
+            self._start = client.cursor()
         each = [self._servers(number) for number in range(publishers)]
         each += [_Servers([url], key) for url in stay_at]
         self._publishers = [_Publisher(number, servers, self._over, pause) for number, servers in enumerate(each)]
@@ -108,7 +106,7 @@ class Witnesses:
             everything = _read_all(client, self._start)
             for reader in self._readers:
                 reader.messages += _read_all(client, reader.cursor)
-        found = {message["id"]: message["data"] for message in everything}
+        found = {message.id: message.data for message in everything}
         acknowledged = {id_: data for publisher in self._publishers for id_, data in publisher.acknowledged.items()}
         chains = [everything, *(reader.messages for reader in self._readers)]
         return Found(
@@ -135,20 +133,20 @@ class Witnesses:
 
 
 def _repeated(chain: list[Message]) -> int:
-    return len(chain) - len({json.dumps(message["data"]) for message in chain})
+    return len(chain) - len({json.dumps(message.data) for message in chain})
 
 
 def _out_of_order(chain: list[Message]) -> int:
     """How many messages have an id, or a number of their publisher, that is not higher than the one before."""
     count = sum(_place(a) >= _place(b) for a, b in pairwise(chain))
-    for publisher in {message["data"][0] for message in chain}:
-        numbers = [message["data"][1] for message in chain if message["data"][0] == publisher]
+    for publisher in {message.data[0] for message in chain}:
+        numbers = [message.data[1] for message in chain if message.data[0] == publisher]
         count += sum(a >= b for a, b in pairwise(numbers))
     return count
 
 
 def _place(message: Message) -> tuple[str, int]:
-    epoch, _, sequence = message["id"].rpartition("-")
+    epoch, _, sequence = message.id.rpartition("-")
     return epoch, int(sequence)
 
 
@@ -158,8 +156,8 @@ def _read_all(client: Client, cursor: str) -> list[Message]:
     more = True
     while more:
         answer = client.poll(list(CHANNELS), cursor, timeout=0)
-        cursor, more = answer["cursor"], answer["more"]
-        messages += answer["messages"]
+        cursor, more = answer.cursor, answer.more
+        messages += answer.messages
     return messages
 
 
@@ -167,7 +165,7 @@ class _Servers:
     """Clients of several servers, used in turn."""
 
     def __init__(self, urls: Sequence[str], key: str | None) -> None:
-        self._clients = [Client(url, key) for url in urls]
+        self._clients = [Client(url, key, patience=0) for url in urls]
         self._turn = cycle(self._clients)
 
     def next(self) -> Client:
@@ -211,7 +209,7 @@ class _Publisher(threading.Thread):
                 time.sleep(RETRY_SECONDS)
             else:
                 self.longest = max(self.longest, time.monotonic() - began)
-                self.acknowledged[published["id"]] = data
+                self.acknowledged[published.id] = data
                 return
 
 
@@ -239,7 +237,7 @@ class _Reader(threading.Thread):
                     time.sleep(RETRY_SECONDS)
                 else:
                     now = time.time()
-                    self.longest = max(self.longest, *(now - message["time"] for message in answer["messages"]), 0.0)
-                    self.cursor = answer["cursor"]
-                    self.messages += answer["messages"]
-                    self.gaps += len(answer["gaps"])
+                    self.longest = max(self.longest, *(now - message.time for message in answer.messages), 0.0)
+                    self.cursor = answer.cursor
+                    self.messages += answer.messages
+                    self.gaps += len(answer.gaps)

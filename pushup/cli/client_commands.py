@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from uuid import uuid4
 
 import click
 
-from pushup.client import Client, ClientError
+from pushup.client import Ack, Client, ClientError, Closed, Gap, Item
 from pushup.secret_files import SecretFileError, parts_of_key, read_secret, read_secrets
 
 
@@ -51,8 +52,8 @@ def _token_options(function: Callable[..., None]) -> Callable[..., None]:
     def with_token(
         *arguments: Any, url: str, key: str | None, token: str | None, token_file: Path | None, **options: Any
     ) -> None:
-        with _errors_shown():
-            function(*arguments, client=_client(url, key, token, token_file), **options)
+        with _errors_shown(), _client(url, key, token, token_file) as client:
+            function(*arguments, client=client, **options)
 
     for option in (
         click.option(
@@ -101,15 +102,18 @@ def _key(key: str | None, file: Path | None) -> str | None:
     return key
 
 
-def _client(url: str, key: str | None, token: str | None, token_file: Path | None) -> Client:
-    """A client with one of these, or none. Exits if it cannot be used, and says why. Raises: ClientError."""
+def _client(url: str, key: str | None, token: str | None = None, token_file: Path | None = None) -> Client:
+    """A client with one of these, or none. Exits if it cannot be used, and says why. Raises: ClientError.
+
+    It shows an error at once, and does not try again: whoever types a command should see it.
+    """
     if sum(each is not None for each in (key, token, token_file)) > 1:
         raise click.ClickException("set either a key, a token (--token, PUSHUP_TOKEN) or a token file, not several")
     try:
         if token_file is None:
-            return Client(url, key, token=token)
+            return Client(url, key, token=token, patience=0)
         read_secret(token_file)  # a later failure may pass
-        return Client(url, token=partial(read_secret, token_file))
+        return Client(url, token=partial(read_secret, token_file), patience=0)
     except (SecretFileError, ValueError) as error:
         raise click.ClickException(str(error)) from None
 
@@ -123,8 +127,11 @@ def _errors_shown() -> Iterator[None]:
         raise click.ClickException(str(error)) from None
 
 
-def _print(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False), flush=True)
+def _print(value: Any, *, without: str = "") -> None:
+    """Print a dataclass as JSON, without the fields that have their default."""
+    shown = [field for field in fields(value) if field.name != without and getattr(value, field.name) != field.default]
+    text = json.dumps({field.name: getattr(value, field.name) for field in shown}, ensure_ascii=False)
+    print(text, flush=True)
 
 
 @click.command()
@@ -150,7 +157,7 @@ def publish(
     event: str | None,
     ephemeral: bool,
     idempotency_key: str | None,
-    ack: str | None,
+    ack: Ack | None,
     client: Client,
 ) -> None:
     """Publish a message on one or more CHANNELS."""
@@ -181,33 +188,19 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, clien
     def report(error: ClientError, pause: float) -> None:
         click.echo(f"{error}; retrying in {pause:.1f} s", err=True)
 
-    if stream:
-        for event in client.events(list(channels), cursor, on_trouble=report):
-            _print_event(event)
-        return
-    for answer in client.follow(list(channels), cursor, on_trouble=report):
-        for gap in answer["gaps"]:
-            _print_event({"event": "gap", "data": gap})
-        for closed in answer["closed"]:
-            _print_event({"event": "closed", "data": {"channel": closed}})
-        for message in answer["messages"]:
-            _print(message)
-        if once:
-            return
-
-
-def _print_event(event: dict[str, Any]) -> None:
-    """Print a message, or say on standard error what else happened."""
-    data = event.get("data")
-    match event.get("event"):
-        case "gap":
-            assert data is not None
-            click.echo(f"gap: messages on {data['channel']!r} were lost ({data['reason']})", err=True)
-        case "closed":
-            assert data is not None
-            click.echo(f"closed: channel {data['channel']!r}", err=True)
-        case None if data is not None:
-            _print(data)
+    items: Iterable[Item]
+    if once:
+        items = client.poll(channels, cursor).items
+    else:
+        items = client.follow(channels, cursor, transport="stream" if stream else "poll", on_trouble=report)
+    for item in items:
+        match item:
+            case Gap():
+                click.echo(f"gap: messages on {item.channel!r} were lost ({item.reason})", err=True)
+            case Closed():
+                click.echo(f"closed: channel {item.channel!r}", err=True)
+            case _:
+                _print(item, without="cursor")
 
 
 @click.group()
@@ -221,8 +214,8 @@ def channel() -> None:
 @_client_options
 def create(name: str | None, ttl: float | None, url: str, key: str | None) -> None:
     """Create a channel."""
-    with _errors_shown():
-        _print(Client(url, key).create(name, ttl))
+    with _errors_shown(), _client(url, key) as client:
+        _print(client.create(name, ttl))
 
 
 @channel.command()
@@ -231,8 +224,8 @@ def create(name: str | None, ttl: float | None, url: str, key: str | None) -> No
 @_client_options
 def renew(name: str, ttl: float | None, url: str, key: str | None) -> None:
     """Restart a channel's ttl, so that it stays open."""
-    with _errors_shown():
-        _print(Client(url, key).renew(name, ttl))
+    with _errors_shown(), _client(url, key) as client:
+        _print(client.renew(name, ttl))
 
 
 @channel.command()
@@ -240,16 +233,16 @@ def renew(name: str, ttl: float | None, url: str, key: str | None) -> None:
 @_client_options
 def close(name: str, url: str, key: str | None) -> None:
     """Close a channel, and notify its subscribers."""
-    with _errors_shown():
-        Client(url, key).close_channel(name)
+    with _errors_shown(), _client(url, key) as client:
+        client.close_channel(name)
 
 
 @channel.command("list")
 @_client_options
 def list_channels(url: str, key: str | None) -> None:
     """List the open channels, one per line."""
-    with _errors_shown():
-        for each in Client(url, key).channels():
+    with _errors_shown(), _client(url, key) as client:
+        for each in client.channels():
             _print(each)
 
 
@@ -258,5 +251,5 @@ def list_channels(url: str, key: str | None) -> None:
 @_client_options
 def show(name: str, url: str, key: str | None) -> None:
     """Show one channel."""
-    with _errors_shown():
-        _print(Client(url, key).channel(name))
+    with _errors_shown(), _client(url, key) as client:
+        _print(client.channel(name))

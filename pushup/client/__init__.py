@@ -1,13 +1,37 @@
-"""The Python client of PushUp's HTTP interface. It needs nothing but the standard library, and no part of the server.
+"""The Python client of PushUp's HTTP interface, blocking and for asyncio. It needs h11, and no part of the server.
+
+What it does is written once, as coroutines. A driver, blocking or for asyncio, gives them a clock and connections
+(docs/internals/decisions/0033-one-client.md).
 
 | file | what |
 |---|---|
-| `client.py` | `Client`, with a method for each call |
+| `client.py` | `Client`, the blocking one, with a method for each call |
+| `calls.py` | `AsyncClient`: each call, and what is tried again |
+| `following.py` | following channels, by a stream or by polls |
+| `attempts.py` | which node is tried next, and when |
+| `exchange.py` | one request to one node: connections that are kept, credentials, tickets |
 | `credentials.py` | the publish key, or tokens that are renewed |
-| `http_connection.py` | an HTTP connection on which every wait ends, and `ClientError` |
+| `http1.py` | a request and its response on a connection, by h11 |
+| `driver.py` | what a driver gives, and the blocking one |
+| `asyncio_driver.py` | the one for asyncio |
+| `values.py` | what calls return, and what they raise |
 """
 
+from pushup.client.calls import Ack, AsyncClient
 from pushup.client.client import Client
-from pushup.client.http_connection import ClientError
+from pushup.client.values import Answer, Channel, ClientError, Closed, Gap, Item, Message, NewMessage, Published
 
-__all__ = ["Client", "ClientError"]
+__all__ = [
+    "Ack",
+    "Answer",
+    "AsyncClient",
+    "Channel",
+    "Client",
+    "ClientError",
+    "Closed",
+    "Gap",
+    "Item",
+    "Message",
+    "NewMessage",
+    "Published",
+]

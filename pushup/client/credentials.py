@@ -2,64 +2,78 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any
 
-from pushup.client.http_connection import ClientError
+from pushup.client.driver import Driver
+from pushup.client.values import ClientError, NotSent
 
 REVOKED_PAUSE_SECONDS = 2.0
 """Servers refuse tokens from the second of a revocation, and clocks differ: a new token is fetched this much later."""
+
+Token = str | Callable[[], str | Awaitable[str]]
 
 
 class Credentials:
     """Sent with each request."""
 
-    def __init__(self, key: str | None, token: str | Callable[[], str] | None, stopped: threading.Event) -> None:
-        """`token`: a token, or a function that returns a new one. `stopped` ends a pause.
-
-        Raises: ValueError if there are both, or if the token cannot be one.
-        """
+    def __init__(self, key: str | None, token: Token | None, driver: Driver) -> None:
+        """`token`: one, or a function that returns a new one. Raises: ValueError for both, or for an invalid one."""
         if key is not None and token is not None:
             raise ValueError("give either a key or a token, not both")
         self._fetch = token if callable(token) else None
-        self._text = _checked(token) if isinstance(token, str) else key
-        self._ends = float("inf")  # by the monotonic clock, as far as is known, and up to 1 s early
+        self._text = checked(token, "token") if isinstance(token, str) else checked(key, "key") if key else None
+        self._driver = driver
+        self._fetching: Future[Any] | None = None
+        self._ends = float("inf")  # by the driver's clock, as far as is known, and up to 1 s early
         self._was_accepted = False
         self._is_revoked = False  # the last one
-        self._stopped = stopped
 
-    def headers(self) -> dict[str, str]:
-        """The header field to send now. Raises: ClientError if no token can be had; that may pass."""
-        if self._fetch is not None and (self._text is None or time.monotonic() >= self._ends):
+    async def get(self, until: float) -> str | None:
+        """The one to send now. Raises: NotSent if no token can be had; that may pass."""
+        if self._fetch is not None and (self._text is None or self._driver.now() >= self._ends):
             try:
-                self._text = _checked(self._fetch())
+                # One call serves all who wait, also those whose time is up before it returns.
+                fetching = self._fetching = self._fetching or self._driver.start(self._fetch)
+                try:
+                    token = checked(await self._driver.wait(fetching, until), "token")
+                finally:
+                    if fetching.done():
+                        self._fetching = None
+            except ClientError:
+                raise
             except Exception as error:
-                raise ClientError(f"cannot get a token: {error or type(error).__name__}") from error
-            self._ends, self._was_accepted = float("inf"), False
-        return {"Authorization": f"Bearer {self._text}"} if self._text else {}
+                text = str(error) or ("token() did not return in time" if isinstance(error, TimeoutError) else "")
+                raise NotSent(f"cannot get a token: {text or type(error).__name__}") from error
+            self._text, self._ends, self._was_accepted = token, float("inf"), False
+        return self._text
 
     def accepted(self, expires_in: float | None = None) -> None:
         """The server has accepted it, and may have said for how many seconds it is still valid."""
         self._was_accepted, self._is_revoked = True, False
         if expires_in is not None:
-            self._ends = time.monotonic() + expires_in
+            self._ends = self._driver.now() + expires_in
 
-    def may_retry(self, error: ClientError) -> bool:
-        """Whether a new token may help after this error: this one had been accepted, or is the first one revoked."""
-        kind = error.problem.get("type")
-        if self._fetch is None or error.status != 401 or kind == "urn:pushup:ticket-expired":
-            return False
+    def retry_pause(self, error: ClientError, sent: str | None) -> float | None:
+        """After how many seconds a new token may help; None if none can, because the server refuses what it gets.
+
+        A new one helps if the one that was `sent` had been accepted, is the first one revoked, or has been replaced.
+        """
+        if self._fetch is None or error.status != 401:
+            return None
+        if sent != self._text:
+            return 0.0
         was_accepted, self._was_accepted, self._text = self._was_accepted, False, None
-        if kind != "urn:pushup:revoked":
-            return was_accepted
+        if error.type != "urn:pushup:revoked":
+            return 0.0 if was_accepted else None
         was_revoked, self._is_revoked = self._is_revoked, True
-        return not (was_revoked or self._stopped.wait(REVOKED_PAUSE_SECONDS))
+        return None if was_revoked else REVOKED_PAUSE_SECONDS
 
 
-def _checked(token: str) -> str:
-    """The token, without white space around it. Raises: ValueError, which does not show it."""
-    token = token.strip()
-    if not (token and token.isascii() and token.isprintable() and " " not in token):
-        raise ValueError("the token is not valid; a token is printable ASCII without spaces")
-    return token
+def checked(text: object, what: str) -> str:
+    """The text, without white space around it. Raises: ValueError, which does not show it."""
+    text = text.strip() if isinstance(text, str) else ""
+    if not (text and text.isascii() and text.isprintable() and " " not in text):
+        raise ValueError(f"the {what} is not valid; a {what} is printable ASCII without spaces")
+    return text

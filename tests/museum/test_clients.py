@@ -3,52 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pushup.client.client import Client
-from pushup.client.http_connection import ClientError
+from pushup.client import Client
+from tests.client.simulated_driver import RESET, Reply, SimulatedDriver, answer
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import InMemoryServer
 
 
-class ScriptedClient(Client):
-    """A client whose server does what the script says; it records the cursors that it sends."""
-
-    def __init__(self, *script: dict[str, Any] | ClientError) -> None:
-        super().__init__("http://127.0.0.1:1", retry_seconds=(0.0, 0.0))
-        self._script = list(script)
-        self.cursors: list[str] = []
-
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: dict[str, str] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> dict[str, Any]:
-        self.cursors += parse_qs(urlsplit(path).query, keep_blank_values=True)["cursor"]
-        reply = self._script.pop(0)
-        if isinstance(reply, ClientError):
-            raise reply
-        return reply
-
-
-def answer(cursor: str, *data: int) -> dict[str, Any]:
-    return {"cursor": cursor, "messages": [{"data": n} for n in data], "more": False, "gaps": [], "closed": []}
+def polled(cursor: str, *numbers: int) -> Reply:
+    messages = [{"id": f"e-{n}", "time": 1.0, "channels": ["a"], "data": n} for n in numbers]
+    return answer(200, {"cursor": cursor, "messages": messages, "more": False, "gaps": [], "closed": []}, after=9.0)
 
 
 def test_a_connection_that_breaks_before_anything_arrives() -> None:
     """Again and again: the client polls with the last cursor that it was told, also by an empty answer."""
-    broken = ClientError("broken off")
-    client = ScriptedClient(answer("e-5", 5), broken, broken, answer("e-8"), broken, answer("e-9", 9))
-    follow = client.follow(["a"], on_trouble=lambda error, pause: None)
-    assert [told["cursor"] for told in (next(follow), next(follow), next(follow))] == ["e-5", "e-8", "e-9"]
-    assert client.cursors == ["", "e-5", "e-5", "e-5", "e-8", "e-8"]
+    replies = [polled("e-5", 5), RESET, RESET, RESET, RESET, polled("e-8"), RESET, RESET, polled("e-9", 9)]
+    driver = SimulatedDriver(a=replies)
+    items = Client("unix:a", driver=driver).follow("a", transport="poll")
+    assert [next(items).cursor for _ in range(2)] == ["e-5", "e-9"]
+    assert [sent.body["cursor"] for sent in driver.sent] == ["", *["e-5"] * 5, *["e-8"] * 3]
 
 
 def test_an_empty_answer_has_a_cursor_that_misses_nothing() -> None:

@@ -116,20 +116,20 @@ def test_publish_an_ephemeral_message(server: Server, channel: str, options: tup
 
 
 LOST = """
-import http.client, os, signal
+import os, signal, socket
 from pushup.cli import main
 
 class Interrupted:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
 
-wait = http.client.HTTPConnection.getresponse
+wait = socket.socket.recv
 
-def getresponse(connection):
+def recv(*arguments):
     Interrupted()
-    return wait(connection)
+    return wait(*arguments)
 
-http.client.HTTPConnection.getresponse = getresponse
+socket.socket.recv = recv
 main()
 """
 """`pushup` with a Ctrl-C in a destructor, before it waits: Python prints the exception there and drops it."""

@@ -1,130 +1,120 @@
-"""`pushup.client`: every call ends, publishing with patience, stopping, and the sample in docs/guide/python.md."""
+"""Both clients against real servers and sockets: every call ends, idle connections, stops, tokens, nodes that die.
+
+What they do when a server fails in other ways is tested without a network, in tests/client.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import queue
+import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
-from pushup.client import Client, ClientError
-from pushup.client.client import LAST_SECONDS
-from pushup.client.credentials import Credentials
+from pushup.client import AsyncClient, Client, ClientError, Item, Message
+from tests.client.both_clients import KINDS, MakeClient, making
 from tests.server.certificates import write_certificate
 from tests.server.conftest import Serve
-from tests.server.document_samples import sample
 from tests.server.hung_server import HANGS, hung_server
 from tests.server.raw_client import WAIT_SECONDS
-from tests.server.redis_server import free_port
-from tests.server.server_process import Server, running, wait_until
+from tests.server.redis_server import RedisServer, free_port
+from tests.server.server_process import Server, clean_environment, running, wait_until
 from tests.server.token_issuer import SETTINGS, TokenIssuer
 
-
-class Scripted(Client):
-    """A client whose server does what the script says; it records the keys and the bodies that it sends."""
-
-    def __init__(self, *script: dict[str, Any] | ClientError) -> None:
-        super().__init__("http://127.0.0.1:1", retry_seconds=(0.001, 0.001))
-        self._script = list(script)
-        self.keys: list[str] = []
-        self.bodies: list[Any] = []
-
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: dict[str, str] | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> dict[str, Any]:
-        self.keys.append((headers or {}).get("Idempotency-Key", ""))
-        self.bodies.append(body)
-        reply = self._script.pop(0)
-        if isinstance(reply, ClientError):
-            raise reply
-        return reply
+TRANSPORTS: tuple[Literal["stream", "poll"], ...] = ("stream", "poll")
 
 
-def test_a_patient_publisher_tries_again_with_the_same_key() -> None:
-    """Whatever may pass: no connection, 503, 502 and 504, of which nobody knows whether the message was published."""
-    unavailable = [ClientError("", status) for status in (503, 502, 504)]
-    client = Scripted(ClientError("cannot reach"), *unavailable, {"id": "e-1"})
-    assert client.publish(["a"], 1, patience=5.0) == {"id": "e-1"}
-    assert len(client.keys) == 5
-    assert len(set(client.keys)) == 1
-    assert len(client.keys[0]) > 20
-    given = Scripted(ClientError("", 503), {"id": "e-2"})
-    given.publish(["a"], 1, patience=5.0, idempotency_key="mine")
-    assert given.keys == ["mine", "mine"]
+@pytest.fixture(scope="session")
+def wait_strategy() -> str:
+    """One is enough, since nothing here depends on it."""
+    return "epoll"
 
 
-def test_what_a_message_may_have_is_sent() -> None:
-    """And nothing of what it does not have, so that an older server takes it."""
-    client = Scripted({"id": "e-1"}, {"id": "e-2"})
-    client.publish(["a"], 1)
-    client.publish(["a"], 2, event="typing", ephemeral=True, ack="stable")
-    assert client.bodies == [
-        {"channels": ["a"], "data": 1},
-        {"channels": ["a"], "data": 2, "event": "typing", "ephemeral": True, "ack": "stable"},
-    ]
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
+    """Each test runs with both clients."""
+    with making(request.param) as make_client:
+        yield make_client
 
 
-def test_what_the_server_refuses_is_raised_at_once() -> None:
-    """Patience would not help."""
-    client = Scripted(ClientError("413", 413), {"id": "e-1"})
-    with pytest.raises(ClientError, match="413"):
-        client.publish(["a"], 1, patience=5.0)
+def data_of(item: Item) -> Any:
+    assert isinstance(item, Message)
+    return item.data
 
 
-def test_without_patience_or_when_it_ends_the_error_is_raised() -> None:
-    """Without it nothing is tried again; with it, until it ends."""
-    client = Scripted(ClientError("cannot reach"))
-    with pytest.raises(ClientError, match="cannot reach"):
-        client.publish(["a"], 1)
-    assert len(client.keys) == 1
-    nowhere = Client(f"http://127.0.0.1:{free_port()}")
-    began = time.monotonic()
-    with pytest.raises(ClientError, match="cannot reach"):
-        nowhere.publish(["a"], 1, patience=0.5)
-    assert time.monotonic() >= began + 0.5 - LAST_SECONDS
+def test_every_method(serve: Serve, make: MakeClient) -> None:
+    """Against a real server; the answers have what it says."""
+    with serve() as server:
+        client = make(server.url)
+        begin = client.cursor()
+        first = client.publish("a", {"n": 1}, event="x")
+        second, third = client.publish_many(
+            [{"channels": ["a", "b"], "data": 2}, {"channels": ["b"], "data": 3, "ephemeral": True}]
+        )
+        assert (second.cursor, third.cursor) == (third.id, third.id)
+        assert client.publish("a", {"n": 1}, idempotency_key="k") == client.publish("a", {"n": 1}, idempotency_key="k")
+        assert client.publish("a", 5, ack="stable").ack == "stable"
+        answer = client.poll(["a", "b"], begin, limit=3)
+        assert [(item.data, item.event, item.ephemeral) for item in answer.messages] == [
+            ({"n": 1}, "x", False), (2, None, False), (3, None, True),
+        ]  # fmt: skip
+        assert answer.messages[0].id == first.id
+        assert answer.more
+        for transport in TRANSPORTS:
+            items = client.follow(["a", transport], client.cursor(), transport=transport)
+            client.publish(transport, 6)
+            assert data_of(next(items)) == 6
+            client.close_channel(transport)
+            assert type(next(items)).__name__ == "Closed"
+        created = client.create("c/d", 100.0)
+        assert client.renew("c/d", 1000.0).expires > created.expires
+        assert client.channel(created.id).ttl == 1000.0
+        assert "c/d" in [channel.name for channel in client.channels()]
+        with pytest.raises(ClientError) as caught:
+            client.create("c/d")
+        assert (caught.value.status, caught.value.type) == (409, "urn:pushup:channel-exists")
+        client.close()
 
 
-def test_a_server_that_starts_later(tmp_path: Any) -> None:
+@pytest.mark.parametrize("length", [2_000_000])
+def test_a_body_that_is_refused_before_it_is_read(serve: Serve, make: MakeClient, length: int) -> None:
+    """The client reads why, although the server closes the connection."""
+    with serve() as server, pytest.raises(ClientError, match="413"):
+        make(server.url).publish("a", "x" * length)
+
+
+def test_a_server_that_starts_later(tmp_path: Path, make: MakeClient) -> None:
     """The message is there once when the server is."""
     port = free_port()
+    client = make(f"http://127.0.0.1:{port}")
     published: list[Any] = []
-    with Client(f"http://127.0.0.1:{port}") as client:
-        thread = threading.Thread(target=lambda: published.append(client.publish(["a"], 1, patience=30.0)))
-        thread.start()
-        with running(tmp_path / "log", ("--listen", f"127.0.0.1:{port}")) as server:
-            thread.join()
-            with server.caller() as caller:
-                assert [message["data"] for message in caller.poll("a")["messages"]] == [1]
-    assert published[0]["id"].endswith("-1")
-
-
-def test_the_sample_in_the_documents(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    """It publishes a message and polls it."""
-    exec(sample("docs/guide/python.md", "from pushup.client").replace("127.0.0.1:8080", server.address), {})
-    assert "'data': {'text': 'hello'}" in capsys.readouterr().out
+    thread = threading.Thread(target=lambda: published.append(client.publish(["a"], 1, patience=60.0)))
+    thread.start()
+    with running(tmp_path / "log", ("--listen", f"127.0.0.1:{port}")) as server:
+        thread.join()
+        with server.caller() as caller:
+            assert [message["data"] for message in caller.poll("a")["messages"]] == [1]
+        client.close()
+    assert published[0].id.endswith("-1")
 
 
 CALLS: dict[str, Callable[[Client], object]] = {
     "publish": lambda client: client.publish(["a"], 1),
     "publish with patience": lambda client: client.publish(["a"], 1, patience=0.7),
     "publish much": lambda client: client.publish(["a"], "x" * 8_000_000),
-    "cursor": lambda client: client.cursor(),
     "cursor with a timeout": lambda client: client.cursor(timeout=0.2),
     "poll": lambda client: client.poll(["a"], timeout=0.2),
     "create": lambda client: client.create("a"),
-    "channels": lambda client: list(client.channels()),
 }
 
 
@@ -140,122 +130,204 @@ def hung_url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_call_ends(hung_url: str, name: str) -> None:
+def test_every_call_ends(hung_url: str, make: MakeClient, name: str) -> None:
     """However the server hangs, and although a timeout of the socket would begin anew with each byte."""
-    with Client(hung_url, timeout=0.5) as client:
-        ended = in_thread(lambda: error_of(lambda: CALLS[name](client)))
-    assert "no response within" in str(ended)
+    client = make(hung_url, timeout=0.5)
+    assert "in time" in str(in_thread(lambda: error_of(lambda: CALLS[name](client))))
 
 
-@pytest.mark.parametrize("events", [False, True])
-def test_a_follower_is_stopped(hung_url: str, events: bool) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_follower_is_stopped(hung_url: str, make: MakeClient, transport: Literal["stream", "poll"]) -> None:
     """By another thread, however the server hangs: it ends without an error and without a retry."""
     troubles: list[ClientError] = []
-    with Client(hung_url) as client:
-        follow = client.events if events else client.follow
-        ended: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
-        on_trouble = lambda error, pause: troubles.append(error)  # noqa: E731
-        thread = threading.Thread(target=lambda: ended.put(list(follow(["a"], on_trouble=on_trouble))), daemon=True)
-        thread.start()
-        with pytest.raises(queue.Empty):
-            ended.get(timeout=0.2)
-        client.stop()
-        assert ended.get(timeout=WAIT_SECONDS) == []
-        thread.join()
-        assert troubles == []
-        with pytest.raises(ClientError, match="stopped"):
-            client.cursor()
+    client = make(hung_url)
+    ended: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+    items = client.follow("a", transport=transport, on_trouble=lambda error, pause: troubles.append(error))
+    thread = threading.Thread(target=lambda: ended.put(list(items)), daemon=True)
+    thread.start()
+    with pytest.raises(queue.Empty):
+        ended.get(timeout=0.2)
+    client.stop()
+    assert ended.get(timeout=WAIT_SECONDS) == []
+    thread.join()
+    assert troubles == []
+    with pytest.raises(ClientError, match="stopped"):
+        client.cursor()
 
 
-def test_a_follower_is_stopped_while_it_waits_before_a_retry() -> None:
-    """And the iterator ends then, too."""
-    client = Client(f"http://127.0.0.1:{free_port()}", retry_seconds=(1000.0, 1000.0))
-    assert in_thread(lambda: list(client.follow(["a"], on_trouble=lambda error, pause: client.stop()))) == []
+WORKER = """
+import asyncio, signal, sys
+from pushup.client import AsyncClient, Client
+
+kind, url, transport = sys.argv[1:]
+client = (Client if kind == "blocking" else AsyncClient)(url)
+signal.signal(signal.SIGTERM, lambda number, frame: client.stop())
+
+async def follow():
+    async for item in client.follow("a", transport=transport):
+        print(item.data, flush=True)
+
+if kind == "blocking":
+    for item in client.follow("a", transport=transport):
+        print(item.data, flush=True)
+else:
+    asyncio.run(follow())
+print("ended")
+"""
 
 
-def test_a_follower_that_fails_very_often() -> None:
-    """The pause has a limit also after 1,024 failures, when 2 to that power is no float."""
-    client = Client(f"http://127.0.0.1:{free_port()}", retry_seconds=(1e-9, 1e-9))
-    troubles: list[Exception] = []
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signal_handler_stops_a_worker(serve: Serve, kind: str, transport: str) -> None:
+    """In the midst of a wait."""
+    with serve() as server, server.caller() as caller:
+        caller.publish(["a"], 7)
+        command = [sys.executable, "-W", "error", "-X", "dev", "-c", WORKER, kind, server.url, transport]
+        with subprocess.Popen(
+            command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as worker:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == b"7\n"
+            server.wait_for_held(1)
+            worker.send_signal(signal.SIGTERM)
+            assert worker.communicate(timeout=WAIT_SECONDS) == (b"ended\n", b"")
 
-    def on_trouble(error: Exception, pause: float) -> None:
-        troubles.append(error)
-        if len(troubles) == 1100:
-            client.stop()
 
-    assert in_thread(lambda: list(client.follow(["a"], on_trouble=on_trouble))) == []
-    assert len(troubles) == 1100
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_task_that_is_cancelled(serve: Serve, transport: Literal["stream", "poll"]) -> None:
+    """Ends at once, and closes its connection; others that use the client go on."""
+
+    async def follow(client: AsyncClient, channel: str) -> list[Any]:
+        return [data_of(item) async for item in _until_done(client.follow(channel, transport=transport))]
+
+    async def both(server: Server) -> list[Any]:
+        async with AsyncClient(server.url) as client:
+            one, other = asyncio.create_task(follow(client, "a")), asyncio.create_task(follow(client, "b"))
+            await asyncio.to_thread(server.wait_for_held, 2)
+            one.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await one
+            await asyncio.to_thread(server.wait_for_held, 1)
+            await client.publish("b", "done")
+            return await other
+
+    with serve() as server:
+        assert asyncio.run(both(server), debug=True) == ["done"]
+        wait_until(lambda: server.metric("connections") == 1, "the connections to be closed")
 
 
-def test_a_publication_over_a_connection_that_was_idle(serve: Serve) -> None:
-    """The server has closed it: the publication is sent again, with the same key, and published once."""
-    with serve(idle_timeout_seconds="1s") as server, Client(server.url) as client, server.caller() as caller:
-        client.publish(["a"], 1)
+async def _until_done(items: Any) -> Any:
+    async for item in items:
+        yield item
+        if data_of(item) == "done":
+            await items.aclose()
+            return
+
+
+def test_many_tasks_and_many_threads_use_one_client(serve: Serve) -> None:
+    """Each gets its own answers."""
+
+    async def tasks(url: str) -> None:
+        async with AsyncClient(url) as client:
+            published = await asyncio.gather(*[client.publish(f"c{n}", n) for n in range(50)])
+            polled = await asyncio.gather(*[client.poll(f"c{n}") for n in range(50)])
+        assert [answer.messages[0].id for answer in polled] == [each.id for each in published]
+
+    with serve() as server:
+        asyncio.run(tasks(server.url))
+        found: dict[int, Any] = {}
+        with Client(server.url) as client:
+
+            def work(number: int) -> None:
+                for _ in range(20):
+                    client.publish(f"t{number}", number)
+                found[number] = [message.data for message in client.poll(f"t{number}").messages]
+
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert found == {number: [number] * 20 for number in range(8)}
+
+
+@pytest.mark.parametrize("call", ["publish", "create"])
+def test_a_connection_that_was_idle(serve: Serve, make: MakeClient, call: str) -> None:
+    """The server has closed it: the next call succeeds all the same, and once."""
+    with serve(idle_timeout_seconds="1s") as server, server.caller() as caller:
+        client = make(server.url, patience=0.0)
+        client.publish("a", 1)
         wait_until(lambda: server.metric("connections") == 1, "the idle connection to be closed")
-        client.publish(["a"], 2)
-        assert [message["data"] for message in caller.poll("a")["messages"]] == [1, 2]
+        if call == "create":
+            assert client.create("b").name == "b"
+        else:
+            client.publish("a", 2)
+            assert [message["data"] for message in caller.poll("a")["messages"]] == [1, 2]
+        client.close()
 
 
-def test_a_publication_whose_response_is_lost() -> None:
-    """Sent again over a new connection, it has the same key."""
-    keys: list[str] = []
-    replies = iter([b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}", b"", b"HTTP/1.1 201 Created\r\n\r\n{}"])
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            for _ in range(2):
-                sock, _ = listening.accept()
-                with sock:
-                    while request := _request(sock):
-                        keys.append(request.partition(b"Idempotency-Key: ")[2].partition(b"\r\n")[0].decode())
-                        reply = next(replies)
-                        sock.sendall(reply)
-                        if b"Length" not in reply:
-                            break
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with Client(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
-            client.publish(["a"], 1)
-            client.publish(["a"], 2)
-        thread.join(WAIT_SECONDS)
-    first, second, third = keys
-    assert first != second == third != ""
+def test_a_node_that_dies(make: MakeClient, tmp_path: Path, stack: ExitStack) -> None:
+    """In the midst of publishing and following: the other one is used, and nothing is lost."""
+    redis = stack.enter_context(RedisServer(tmp_path / "redis"))
+    dies, lives = (
+        stack.enter_context(running(tmp_path / name, ("--listen", "127.0.0.1:0", "--broadcast", redis.url)))
+        for name in ("dies", "lives")
+    )
+    client = make([dies.url, lives.url], timeout=4.0)
+    client.publish("a", 1)
+    following = [client.follow("a", transport=transport) for transport in TRANSPORTS]
+    for items in following:
+        assert data_of(next(items)) == 1
+    dies.signal(signal.SIGSTOP)
+    for number in (2, 3, 4):
+        client.publish("a", number)
+    dies.process.kill()
+    dies.wait()
+    for items in following:
+        assert [data_of(next(items)) for _ in range(3)] == [2, 3, 4]
+    client.close()
 
 
-def test_a_client_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_over_tls(tmp_path: Path, make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate is checked against the name in the URL."""
     certificate, key = write_certificate(tmp_path, "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
 
         def serve() -> None:
-            sock, _ = listening.accept()
-            with context.wrap_socket(sock, server_side=True) as wrapped:
-                wrapped.recv(65536)
-                wrapped.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{"cursor": "e-1"}')
+            for _ in range(2):
+                sock, _ = listening.accept()
+                with (
+                    sock,
+                    suppress(ssl.SSLError, ConnectionError),
+                    context.wrap_socket(sock, server_side=True) as wrapped,
+                ):
+                    wrapped.recv(65536)
+                    wrapped.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n{"cursor": "e-1"}')
+                    wrapped.recv(1)
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with Client(f"https://127.0.0.1:{listening.getsockname()[1]}") as client:
-            assert client.cursor() == "e-1"
+        client = make(f"https://127.0.0.1:{port}")
+        assert client.cursor() == "e-1"
+        client.close()
+        with pytest.raises(ClientError, match="certificate"):
+            make(f"https://localhost:{port}", patience=0.0).cursor()
+        client.stop()
         thread.join(WAIT_SECONDS)
 
 
-def test_a_host_that_cannot_be() -> None:
-    """A name with a part of more than 63 characters cannot be looked up."""
-    with pytest.raises(ClientError, match="cannot reach"):
-        Client(f"http://{'a' * 64}.example").cursor()
-
-
-def _request(sock: socket.socket) -> bytes:
-    """The next request with a JSON object; empty at the end."""
-    request = b""
-    while not request.endswith(b"}") and (data := sock.recv(65536)):
-        request += data
-    return request
+def test_a_unix_socket(serve: Serve, make: MakeClient, tmp_path: Path) -> None:
+    """And a name that nobody can look up."""
+    with serve("--listen", f"unix:{tmp_path}/socket") as server:
+        client = make(server.url)
+        assert client.publish("a", 1).id.endswith("-1")
+        client.close()
+    with pytest.raises(ClientError, match="cannot reach the server at http://no-such-host"):
+        make("http://no-such-host.invalid", patience=0.0).cursor()
 
 
 def in_thread(function: Callable[[], Any]) -> Any:
@@ -273,102 +345,81 @@ def error_of(call: Callable[[], object]) -> ClientError | None:
     return None
 
 
-Follow = Callable[..., Iterator[dict[str, Any]]]
-
-FOLLOWING: dict[str, Callable[[Client], Follow]] = {
-    "polls": lambda client: client.follow,
-    "streams": lambda client: client.events,
-}
+def never(error: ClientError, pause: float) -> None:
+    raise AssertionError(error)
 
 
-def data_of(answer: dict[str, Any]) -> list[Any]:
-    """What an answer, or an event, delivers."""
-    messages = answer["messages"] if "messages" in answer else [answer["data"]] if "data" in answer else []
-    return [message["data"] for message in messages]
-
-
-@pytest.mark.parametrize("by", FOLLOWING)
-def test_a_follower_whose_tokens_end(serve: Serve, by: str) -> None:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_follower_whose_tokens_end(serve: Serve, make: MakeClient, transport: Literal["stream", "poll"]) -> None:
     """Tokens of 2 s, one after the other, and one that is revoked: it gets everything, and hears of no trouble. Later
     tokens that are refused as well are an error."""
     issuer = TokenIssuer(2.0, poll=["a"])
-    with serve(**SETTINGS) as server, Client(server.url, token=issuer.token) as client, server.caller() as caller:
-
-        def fail(error: ClientError, pause: float) -> None:
-            raise AssertionError(error)
-
-        got: list[Any] = []
-        following = FOLLOWING[by](client)(["a"], on_trouble=fail)
+    with serve(**SETTINGS) as server, server.caller() as caller:
+        items = make(server.url, token=issuer.token).follow("a", transport=transport, on_trouble=never)
         for number in range(8):
             caller.publish(["a"], number)
-            while number not in got:
-                got += data_of(next(following))
+            assert data_of(next(items)) == number
             time.sleep(0.5)
-        assert got == list(range(8))
         assert 2 <= issuer.count <= 6
         caller.call("POST", "/v1/revoke", {"sub": "7"})
         before = issuer.count
         caller.publish(["a"], 8)
-        while 8 not in got:
-            got += data_of(next(following))
+        assert data_of(next(items)) == 8
         assert before < issuer.count <= before + 2  # the first may be of the second of the revocation
         issuer.issued_at = int(time.time()) - 1
         caller.call("POST", "/v1/revoke", {"sub": "7"})
         with pytest.raises(ClientError) as caught:
-            list(following)
-        assert caught.value.problem["type"] == "urn:pushup:revoked"
+            list(items)
+        assert caught.value.type == "urn:pushup:revoked"
 
 
-def test_a_token_is_replaced_when_the_server_says_that_it_ends() -> None:
-    """Not before, and not only when it is refused."""
-    tokens = iter(("one", "two"))
-    credentials = Credentials(None, lambda: next(tokens), threading.Event())
-    for expires_in, sent in ((60.0, "one"), (0.0, "one"), (60.0, "two"), (None, "two")):
-        assert credentials.headers() == {"Authorization": f"Bearer {sent}"}
-        credentials.accepted(expires_in)
-
-
-def test_a_publisher_whose_token_ends(serve: Serve) -> None:
+def test_a_publisher_whose_token_ends(serve: Serve, make: MakeClient) -> None:
     """It publishes with the next one."""
     issuer = TokenIssuer(1.0, publish=["a"])
-    with serve(**SETTINGS) as server, Client(server.url, token=issuer.token) as client:
-        client.publish(["a"], 1)
+    with serve(**SETTINGS) as server:
+        client = make(server.url, token=issuer.token)
+        client.publish("a", 1)
         time.sleep(1.1)
-        client.publish(["a"], 2)
+        client.publish("a", 2)
         assert issuer.count == 2
         with pytest.raises(ClientError, match="403"):
-            client.publish(["b"], 3)
+            client.publish("b", 3)
+        client.close()
 
 
-def test_a_token_that_cannot_be_had_for_a_while(serve: Serve) -> None:
-    """A follower says so, and tries again; any other call raises. No error shows a token."""
-    issuer = TokenIssuer(60.0, poll=["a"])
-    troubles: list[str] = []
-    answers: list[Callable[[], str]] = [lambda: str(1 // 0), lambda: "no token\n", issuer.token]
+@pytest.mark.parametrize("how", ["hangs", "hangs, async"])
+def test_a_token_function_that_hangs(serve: Serve, how: str) -> None:
+    """The call ends in time. A function may be async for asyncio, and then its result is used."""
+    over = threading.Event()
+    issuer = TokenIssuer(60.0, publish=["a"])
 
-    def token() -> str:
-        return answers.pop(0)() if len(answers) > 1 else answers[0]()
+    async def never_ends() -> str:
+        await asyncio.sleep(1000.0)
+        return ""
 
-    with serve(**SETTINGS) as server, server.caller() as caller:
-        caller.publish(["a"], 1)
-        with Client(server.url, token=token, retry_seconds=(0.01, 0.01)) as client:
-            follower = client.follow(["a"], on_trouble=lambda error, pause: troubles.append(str(error)))
-            assert data_of(next(follower)) == [1]
-        assert troubles == [
-            "cannot get a token: integer division or modulo by zero",
-            "cannot get a token: the token is not valid; a token is printable ASCII without spaces",
-        ]
+    async def works() -> str:
+        return issuer.token()
+
+    async def publish(url: str) -> None:
+        async with AsyncClient(url, token=never_ends if "async" in how else hangs, timeout=0.5) as client:
+            with pytest.raises(ClientError, match="did not return in time"):
+                await client.publish("a", 1)
+        async with AsyncClient(url, token=works) as client:
+            await asyncio.gather(*[client.publish("a", 1) for _ in range(5)])
+        assert issuer.count == 1  # one call for all
+
+    def hangs() -> str:
+        over.wait()
+        return ""
+
+    with serve(**SETTINGS) as server:
+        asyncio.run(publish(server.url))
+        with Client(server.url, token=hangs, timeout=0.5) as client, pytest.raises(ClientError, match="in time"):
+            client.publish("a", 1)
+        blocking: Any = Client
+        with blocking(server.url, token=works, patience=0.0) as client, pytest.raises(ClientError, match="AsyncClient"):
+            client.publish("a", 1)
+    over.set()
 
 
-def test_a_token_that_is_a_text(serve: Serve) -> None:
-    """It is used until it ends; and not together with a key."""
-    issuer = TokenIssuer(1.0, poll=["a"])
-    with serve(**SETTINGS) as server, Client(server.url, token=issuer.token()) as client:
-        client.poll(["a"], timeout=0)
-        with pytest.raises(ClientError) as caught:
-            list(client.follow(["a"], on_trouble=lambda error, pause: None))
-        assert caught.value.problem["type"] == "urn:pushup:token-expired"
-    with pytest.raises(ValueError, match="either a key or a token"):
-        Client(server.url, "key", token="token")
-    with pytest.raises(ValueError, match="not valid"):
-        Client(server.url, token="a token")
+# The samples in docs/guide/python.md.

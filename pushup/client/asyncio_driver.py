@@ -1,0 +1,119 @@
+"""The driver for asyncio. Whoever cancels a task that waits for the client ends the wait at once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pushup.client.driver import RECEIVE_BYTES, Connection, in_thread
+from pushup.client.values import Stopped
+
+if TYPE_CHECKING:
+    import ssl
+
+T = TypeVar("T")
+
+
+class AsyncioDriver:
+    """Waits in the event loop that runs."""
+
+    def __init__(self) -> None:
+        self._is_stopped = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waits: set[asyncio.Timeout] = set()
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def random(self, longest: float) -> float:
+        return random.uniform(0.0, longest)  # noqa: S311  # no secret
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._end_waits)
+
+    def _end_waits(self) -> None:
+        for wait in self._waits:
+            if not wait.expired():
+                wait.reschedule(0.0)
+
+    @asynccontextmanager
+    async def until(self, until: float) -> AsyncIterator[None]:
+        """End what is awaited inside. Raises: TimeoutError at this time; Stopped."""
+        if self._is_stopped:
+            raise Stopped
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(until - time.monotonic()) as wait:
+                self._waits.add(wait)
+                try:
+                    yield
+                finally:
+                    self._waits.discard(wait)
+        except TimeoutError:
+            if self._is_stopped:
+                raise Stopped from None
+            raise
+
+    async def sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with self.until(time.monotonic() + seconds):
+                await asyncio.get_running_loop().create_future()
+
+    def start(self, function: Callable[[], Any]) -> Future[Any]:
+        async def call() -> Any:
+            value = await asyncio.wrap_future(in_thread(function))
+            return await value if isawaitable(value) else value
+
+        return asyncio.run_coroutine_threadsafe(call(), asyncio.get_running_loop())
+
+    async def wait(self, future: Future[T], until: float) -> T:
+        async with self.until(until):
+            return await asyncio.shield(asyncio.wrap_future(future))  # others may wait for it, too
+
+    async def connect(
+        self, family: int, address: Any, tls: ssl.SSLContext | None, host: str, until: float
+    ) -> Connection:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            async with self.until(until):
+                await asyncio.get_running_loop().sock_connect(sock, address)
+                reader, writer = await asyncio.open_connection(
+                    sock=sock, ssl=tls, server_hostname=host if tls is not None else None
+                )
+            return AsyncioConnection(self, reader, writer)
+        except BaseException:
+            sock.close()
+            raise
+
+
+class AsyncioConnection:
+    """A pair of asyncio's streams."""
+
+    def __init__(self, driver: AsyncioDriver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._driver = driver
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data: bytes, until: float) -> None:
+        async with self._driver.until(until):
+            self._writer.write(data)
+            await self._writer.drain()
+
+    async def receive(self, until: float) -> bytes:
+        async with self._driver.until(until):
+            return await self._reader.read(RECEIVE_BYTES)
+
+    def close(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and so is the socket
+            self._writer.transport.abort()

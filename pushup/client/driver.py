@@ -1,0 +1,206 @@
+"""What a driver gives to the coroutines of the client; and the blocking driver, whose coroutines never suspend."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import select
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pushup.client.values import Stopped
+
+if TYPE_CHECKING:
+    import ssl
+
+STEP_SECONDS = 0.5
+"""The longest wait in one system call. After each, `stop` and the deadline are looked at."""
+
+RECEIVE_BYTES = 65536
+
+T = TypeVar("T")
+
+
+class Connection(Protocol):
+    """Bytes to and from a server. Waits end at `until`, on the driver's clock.
+
+    Raises: TimeoutError then, Stopped after a stop, another OSError if the connection is broken.
+    """
+
+    async def send(self, data: bytes, until: float) -> None: ...
+
+    async def receive(self, until: float) -> bytes:
+        """Some bytes; none at the end."""
+
+    def close(self) -> None: ...
+
+
+class Driver(Protocol):
+    """A clock, chance, and connections. Waits end as those of a Connection."""
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+
+    def random(self, longest: float) -> float:
+        """A number from 0 to `longest`."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def start(self, function: Callable[[], Any]) -> Future[Any]:
+        """Call a function that may block, or hang. If it returns an awaitable, the result is that of it."""
+
+    async def wait(self, future: Future[T], until: float) -> T: ...
+
+    async def connect(
+        self, family: int, address: Any, tls: ssl.SSLContext | None, host: str, until: float
+    ) -> Connection:
+        """Connect; with `tls`, to a server that can prove to be `host`."""
+
+    def stop(self) -> None:
+        """End all waits, now and later. For any thread, and for signal handlers."""
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that uses a blocking driver."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a blocking client cannot wait for an async function; use AsyncClient")
+
+
+def in_thread(function: Callable[[], T]) -> Future[T]:
+    """Call a function in a thread that does not keep the program from ending."""
+    future: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:  # whoever waits for the result raises it
+            future.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    return future
+
+
+class BlockingDriver:
+    """Waits by blocking the thread, in steps: only a flag can be set safely by a signal handler."""
+
+    def __init__(self) -> None:
+        self._is_stopped = False
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def random(self, longest: float) -> float:
+        return random.uniform(0.0, longest)  # noqa: S311  # no secret
+
+    def stop(self) -> None:
+        self._is_stopped = True
+
+    async def sleep(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        try:
+            while True:
+                time.sleep(self.step(until))
+        except TimeoutError:
+            return
+
+    def start(self, function: Callable[[], Any]) -> Future[Any]:
+        def call() -> Any:
+            value = function()
+            if isinstance(value, Awaitable):
+                raise TypeError("a blocking client cannot wait for an async function; use AsyncClient")
+            return value
+
+        return in_thread(call)
+
+    async def wait(self, future: Future[T], until: float) -> T:
+        while True:
+            try:
+                return future.result(self.step(until))
+            except TimeoutError:
+                if future.done():
+                    return future.result()  # or the error of the function itself
+
+    async def connect(
+        self, family: int, address: Any, tls: ssl.SSLContext | None, host: str, until: float
+    ) -> Connection:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            failed = sock.connect_ex(address)
+            if failed == errno.EINPROGRESS:
+                poll = select.poll()
+                poll.register(sock, select.POLLOUT)
+                while not poll.poll(1000 * self.step(until)):
+                    pass
+                failed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if failed:
+                raise OSError(failed, os.strerror(failed))
+            if family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls is not None:
+                sock = self._with_tls(tls, sock, host, until)
+            return BlockingConnection(self, sock)
+        except BaseException:
+            sock.close()
+            raise
+
+    def _with_tls(self, context: ssl.SSLContext, sock: socket.socket, host: str, until: float) -> ssl.SSLSocket:
+        wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+        try:
+            while True:
+                wrapped.settimeout(self.step(until))
+                try:
+                    wrapped.do_handshake()
+                    return wrapped
+                except TimeoutError:
+                    continue
+        except BaseException:
+            wrapped.close()
+            raise
+
+    def step(self, until: float) -> float:
+        """How long to wait now, at most. Raises: TimeoutError if no longer; Stopped."""
+        if self._is_stopped:
+            raise Stopped
+        left = until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return min(STEP_SECONDS, left)
+
+
+class BlockingConnection:
+    """A socket, of which no wait is longer than a step."""
+
+    def __init__(self, driver: BlockingDriver, sock: socket.socket) -> None:
+        self._driver = driver
+        self._sock = sock
+
+    async def send(self, data: bytes, until: float) -> None:
+        unsent = memoryview(data)
+        while unsent:
+            self._sock.settimeout(self._driver.step(until))
+            try:
+                unsent = unsent[self._sock.send(unsent) :]
+            except TimeoutError:
+                continue
+
+    async def receive(self, until: float) -> bytes:
+        while True:
+            self._sock.settimeout(self._driver.step(until))
+            try:
+                return self._sock.recv(RECEIVE_BYTES)
+            except TimeoutError:
+                continue
+
+    def close(self) -> None:
+        self._sock.close()

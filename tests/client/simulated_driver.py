@@ -1,0 +1,185 @@
+"""A driver without a network and a clock: nodes follow scripts, and time passes only when somebody waits.
+
+Both clients can use it, as it never suspends. A node is named by the path in its URL, such as `a` in `unix:a`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from pushup.client.driver import Connection, Driver
+from pushup.client.values import Stopped
+
+T = TypeVar("T")
+
+
+@dataclass
+class Reply:
+    """What a node does with a request: pieces, each after a number of seconds; then it hangs, or closes.
+
+    A piece may be an error, which breaks the connection. `refused`: it takes no connection. `decide` gets the
+    request, and returns another reply.
+    """
+
+    pieces: list[tuple[float, bytes | OSError]] = field(default_factory=list)
+    closes: bool = False
+    refused: bool = False
+    decide: Callable[[Sent], Reply] | None = None
+
+
+def answer(status: int, value: Any = None, *, after: float = 0.0, **headers: str) -> Reply:
+    """A response with JSON."""
+    body = b"" if value is None else json.dumps(value).encode()
+    lines = [f"HTTP/1.1 {status} Reason", f"Content-Length: {len(body)}"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return Reply([(after, "\r\n".join([*lines, "", ""]).encode() + body)])
+
+
+def stream(*events: dict[str, Any] | float, closes: bool = True) -> Reply:
+    """A stream of these events, with pauses of so many seconds."""
+    pieces: list[tuple[float, bytes | OSError]] = [(0.0, b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")]
+    pause = 0.0
+    for event in events:
+        if isinstance(event, float):
+            pause += event
+        else:
+            line = json.dumps(event).encode() + b"\n"
+            pieces.append((pause, f"{len(line):x}\r\n".encode() + line + b"\r\n"))
+            pause = 0.0
+    if closes:
+        pieces.append((pause, b"0\r\n\r\n"))
+    return Reply(pieces)
+
+
+REFUSED = Reply(refused=True)
+HANGS = Reply()
+CLOSES = Reply(closes=True)
+RESET = Reply([(0.0, ConnectionResetError("reset"))])
+DRIPS = Reply([(0.05, bytes([byte])) for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10_000])
+NOT_HTTP = Reply([(0.0, b"SSH-2.0-OpenSSH_10.0\r\n\r\n")])
+HUGE = Reply([(0.0, b"HTTP/1.1 200 OK\r\n\r\n"), *[(0.0, b" " * 4_000_000)] * 10], closes=True)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request that a node got, and what it did."""
+
+    node: str
+    at: float
+    method: str
+    target: str
+    headers: dict[str, str]
+    body: Any
+    connection: int
+    reply: Reply = field(repr=False)
+
+
+class SimulatedDriver:
+    """Nodes do what `scripts` say for their requests, one after the other; without more of them they hang."""
+
+    def __init__(self, seed: int | None = None, **scripts: Iterable[Reply]) -> None:
+        """Pauses are as long as they may be, or random with a seed."""
+        self.scripts = {name: iter(script) for name, script in scripts.items()}
+        self.sent: list[Sent] = []
+        self.open: set[int] = set()
+        """The numbers of the connections that are open."""
+        self.slept: list[float] = []
+        self.time = 1000.0
+        self.connections = 0
+        self.on_wait: Callable[[], object] = lambda: None
+        """Called whenever the client waits."""
+        self._random = random.Random(seed) if seed is not None else None
+        self._is_stopped = False
+
+    def now(self) -> float:
+        return self.time
+
+    def random(self, longest: float) -> float:
+        return longest if self._random is None else self._random.uniform(0.0, longest)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+
+    def pass_time(self, seconds: float, until: float) -> None:
+        """Wait. Raises: TimeoutError at `until`; Stopped."""
+        self.on_wait()
+        if self._is_stopped:
+            raise Stopped
+        if self.time + seconds > until:
+            self.time = max(self.time, until)
+            raise TimeoutError
+        self.time += seconds
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += [seconds] if seconds else []
+        self.pass_time(seconds, float("inf"))
+
+    def start(self, function: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            value = function()
+            if value is not None:  # or it never returns
+                future.set_result(value)
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    async def wait(self, future: Future[T], until: float) -> T:
+        self.pass_time(0.0 if future.done() else float("inf"), until)
+        value = future.result()
+        return await value if isinstance(value, Awaitable) else value
+
+    async def connect(self, family: int, address: Any, tls: Any, host: str, until: float) -> Connection:
+        reply = next(self.scripts[address], HANGS)
+        if reply.refused:
+            raise ConnectionRefusedError("refused")
+        self.connections += 1
+        return _Connection(self, address, self.connections, reply)
+
+
+class _Connection:
+    def __init__(self, driver: SimulatedDriver, node: str, number: int, first: Reply) -> None:
+        self._driver = driver
+        self._node = node
+        self._number = number
+        self._first: Reply | None = first
+        self._got = b""
+        self._pieces: Iterator[tuple[float, bytes | OSError]] = iter(())
+        self._closes = False
+        driver.open.add(number)
+
+    async def send(self, data: bytes, until: float) -> None:
+        self._driver.pass_time(0.0, until)
+        self._got += data
+        head, end, body = self._got.partition(b"\r\n\r\n")
+        first, *fields = head.decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (each.partition(": ") for each in fields)}
+        if not end or len(body) < int(headers.get("content-length", 0)):
+            return
+        self._got = b""
+        method, target, _ = first.split()
+        driver = self._driver
+        value = json.loads(body) if body else None
+        reply, self._first = self._first or next(driver.scripts[self._node], HANGS), None
+        driver.sent.append(Sent(self._node, driver.time, method, target, headers, value, self._number, reply))
+        if reply.decide is not None:
+            reply = reply.decide(driver.sent[-1])
+        self._pieces, self._closes = iter(reply.pieces), reply.closes or reply.refused
+
+    async def receive(self, until: float) -> bytes:
+        after, piece = next(self._pieces, (0.0 if self._closes else float("inf"), b""))
+        self._driver.pass_time(after, until)
+        if isinstance(piece, OSError):
+            raise piece
+        return piece
+
+    def close(self) -> None:
+        self._driver.open.discard(self._number)
+
+
+_check: type[Driver] = SimulatedDriver

@@ -1,0 +1,349 @@
+"""`follow` of both clients: streams, polls instead of them, tokens, tickets, stops; without real time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from pushup.client import ClientError, Item, Message
+from tests.client.both_clients import KINDS, MakeClient, making
+from tests.client.simulated_driver import (
+    CLOSES,
+    DRIPS,
+    HANGS,
+    HUGE,
+    NOT_HTTP,
+    REFUSED,
+    RESET,
+    Reply,
+    Sent,
+    SimulatedDriver,
+    answer,
+    stream,
+)
+
+FAULTS = [REFUSED, CLOSES, RESET, NOT_HTTP, answer(503), answer(429), answer(500), answer(408), answer(502)]
+
+MUTE = stream(closes=False)
+
+
+def message(number: int) -> dict[str, Any]:
+    return {"id": f"e-{number}", "time": 1.0, "channels": ["a"], "data": number}
+
+
+def event(number: int) -> dict[str, Any]:
+    """As a stream sends it."""
+    return {"id": f"e-{number}", "data": message(number)}
+
+
+def polled(cursor: str, *numbers: int, **more: Any) -> Reply:
+    answered = {"cursor": cursor, "messages": [message(n) for n in numbers], "more": False, "gaps": [], "closed": []}
+    return answer(200, answered | more)
+
+
+def data_of(items: Iterator[Item]) -> list[Any]:
+    return [item.data for item in items if isinstance(item, Message)]
+
+
+def calls(driver: SimulatedDriver) -> list[tuple[str, str]]:
+    """What was asked, and from which cursor."""
+    return [(sent.target.rpartition("/")[2], sent.body.get("cursor", "")) for sent in driver.sent]
+
+
+def test_what_a_stream_says(make: MakeClient) -> None:
+    """Messages, gaps and closings, each with the last cursor that the stream gave; nothing of other events."""
+    gap = {"channel": "a", "reason": "evicted", "until": "e-2"}
+    driver = SimulatedDriver(
+        a=[
+            stream(
+                {"retry": 1000},
+                {"id": "e-1"},
+                {"event": "gap", "data": gap},
+                event(3),
+                {"event": "closed", "data": {"channel": "a"}},
+                {"event": "new", "data": {}},
+                {"id": "e-4"},
+                14.0,
+                {"id": "e-5"},
+                event(6) | {"data": message(6) | {"event": "x", "ephemeral": True, "later": 1}},
+            )
+        ]
+    )
+    items = list(islice(make("unix:a", driver=driver).follow("a"), 4))
+    assert [(type(item).__name__, item.cursor) for item in items] == [
+        ("Gap", "e-1"), ("Message", "e-3"), ("Closed", "e-3"), ("Message", "e-6"),
+    ]  # fmt: skip
+    last = items[-1]
+    assert isinstance(last, Message)
+    assert (last.data, last.event, last.ephemeral) == (6, "x", True)
+    assert driver.sent[0].headers["accept"] == "application/x-ndjson"
+
+
+def test_a_stream_that_ends_is_opened_again(make: MakeClient) -> None:
+    """From its last cursor, within half a second, which is no trouble."""
+    driver = SimulatedDriver(a=[stream(event(1), {"id": "e-4"}, 9.0), stream(event(5), closes=False)])
+    items = make("unix:a", driver=driver).follow("a", on_trouble=never)
+    assert data_of(islice(items, 2)) == [1, 5]
+    assert calls(driver) == [("events", ""), ("events", "e-4")]
+    assert driver.slept == [0.5]
+
+
+def never(error: ClientError, pause: float) -> None:
+    raise AssertionError(error)
+
+
+def test_what_polls_say(make: MakeClient) -> None:
+    """Gaps and closings come first. Only the last item of an answer has its cursor."""
+    gap = {"channel": "a", "reason": "lost", "until": "e-2"}
+    driver = SimulatedDriver(
+        a=[polled("e-4", 3, 4, gaps=[gap], closed=["b"], more=True), polled("e-5"), polled("e-6", 6)]
+    )
+    items = list(islice(make("unix:a", driver=driver).follow(["a", "b"], "e-0", transport="poll"), 5))
+    assert [(type(item).__name__, item.cursor) for item in items] == [
+        ("Gap", "e-0"), ("Closed", "e-0"), ("Message", "e-0"), ("Message", "e-4"), ("Message", "e-6"),
+    ]  # fmt: skip
+    assert calls(driver) == [("poll", "e-0"), ("poll", "e-4"), ("poll", "e-5")]
+    assert driver.slept == [0.5]  # after an empty answer that came too soon
+
+
+@pytest.mark.parametrize("transport", ["stream", "poll"])
+@pytest.mark.parametrize("fault", FAULTS, ids=range(len(FAULTS)))
+def test_troubles(make: MakeClient, transport: Any, fault: Reply) -> None:
+    """Each is told, with the pause, which grows until something comes; then it begins anew. The cursor stays."""
+    works = stream(event(1)) if transport == "stream" else polled("e-1", 1)
+    again = stream(event(2)) if transport == "stream" else polled("e-2", 2)
+    driver = SimulatedDriver(a=[fault, fault, works, fault, fault, again])
+    troubles: list[float] = []
+    client = make("unix:a", driver=driver, retry_seconds=(1.0, 30.0))
+    items = client.follow("a", "e-0", transport=transport, on_trouble=lambda error, pause: troubles.append(pause))
+    assert data_of(islice(items, 2)) == [1, 2]
+    assert troubles in ([1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0])  # a connection that had been idle is opened again
+    assert {cursor for _, cursor in calls(driver)} == {"e-0", "e-1"}
+
+
+@pytest.mark.parametrize("transport", ["stream", "poll"])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 307])
+def test_a_refusal_is_raised(make: MakeClient, transport: Any, status: int) -> None:
+    """There is no retry."""
+    refused = answer(status, {"type": "urn:pushup:unknown-channel", "detail": "no channel"})
+    driver = SimulatedDriver(a=[refused, stream(event(1))])
+    with pytest.raises(ClientError, match=str(status)):
+        next(make("unix:a", driver=driver).follow("a", transport=transport))
+    assert (len(driver.sent), driver.slept) == (1, [])
+
+
+@pytest.mark.parametrize("mute", [HANGS, MUTE, DRIPS])
+def test_polls_where_streams_are_held_back(make: MakeClient, mute: Reply) -> None:
+    """The node answers a poll, so something on the way holds the stream back. It is tried again after half an hour."""
+    driver = SimulatedDriver(a=[mute, polled("e-1"), polled("e-2", 2), polled("e-3", 3), stream(event(4))])
+    items = make("unix:a", driver=driver, timeout=5.0).follow("a", "e-0", on_trouble=never)
+    assert data_of(islice(items, 1)) == [2]
+    assert [(sent.at, sent.body.get("timeout")) for sent in driver.sent] == [
+        (1000.0, None), (1002.5, 0.0), (1002.5, 25.0),
+    ]  # fmt: skip
+    assert data_of(islice(items, 1)) == [3]
+    driver.time += 1800.0
+    assert data_of(islice(items, 1)) == [4]
+    assert calls(driver)[3:] == [("poll", "e-2"), ("events", "e-3")]
+
+
+@pytest.mark.parametrize("status", [404, 405, 406])
+def test_polls_where_there_are_no_streams(make: MakeClient, status: int) -> None:
+    """At a server or a proxy that has none."""
+    driver = SimulatedDriver(a=[answer(status), polled("e-1", 1)])
+    assert data_of(islice(make("unix:a", driver=driver).follow("a", on_trouble=never), 1)) == [1]
+
+
+def test_polls_where_streams_are_cut(make: MakeClient) -> None:
+    """Three in a row that end after less than 5 s; a longer one is no reason."""
+    cut, longer = stream(event(1), 1.0), stream(event(1), 9.0)
+    driver = SimulatedDriver(a=[cut, cut, longer, cut, cut, cut, polled("e-9", 9)])
+    items = make("unix:a", driver=driver).follow("a", on_trouble=never)
+    assert data_of(islice(items, 7)) == [1] * 6 + [9]
+
+
+def test_a_node_that_hangs(make: MakeClient) -> None:
+    """The next one is tried after the client's timeout. A poll may be held for 25 s before that."""
+    driver = SimulatedDriver(a=[HANGS, HANGS], b=[stream(event(1))])
+    assert data_of(islice(make(["unix:a", "unix:b"], driver=driver, timeout=5.0).follow("a"), 1)) == [1]
+    assert [(sent.node, sent.at) for sent in driver.sent] == [("a", 1000.0), ("a", 1002.5), ("b", 1005.0)]
+    driver = SimulatedDriver(a=[HANGS], b=[polled("e-1", 1)])
+    client = make(["unix:a", "unix:b"], driver=driver, timeout=5.0)
+    assert data_of(islice(client.follow("a", transport="poll"), 1)) == [1]
+    assert driver.sent[-1].at == 1030.0
+
+
+def test_a_stream_that_is_silent_is_dead(make: MakeClient) -> None:
+    """After 45 s. One with heartbeats is not."""
+    driver = SimulatedDriver(
+        a=[stream(event(1), 44.0, {"id": "e-2"}, 44.0, event(3), 46.0, event(4)), stream(event(5))]
+    )
+    troubles: list[str] = []
+    items = make("unix:a", driver=driver).follow("a", on_trouble=lambda error, pause: troubles.append(str(error)))
+    assert data_of(islice(items, 3)) == [1, 3, 5]
+    assert troubles == ["no response in time from the server at unix:a"]
+    assert calls(driver)[1] == ("events", "e-3")
+
+
+@pytest.mark.parametrize("line", [b"{", b"[]", b"7", b'{"event": "gap"}', b'{"data": {}}', b"[" * 100_000])
+def test_a_stream_that_makes_no_sense(make: MakeClient, line: bytes) -> None:
+    """It is an error, and no crash."""
+    driver = SimulatedDriver(a=[Reply([(0.0, b"HTTP/1.1 200 OK\r\n\r\n" + line + b"\n")])])
+    with pytest.raises(ClientError, match="not one of PushUp"):
+        next(make("unix:a", driver=driver).follow("a"))
+    assert driver.open == set()
+
+
+def test_a_line_without_end(make: MakeClient) -> None:
+    """Is not read to its end."""
+    with pytest.raises(ClientError, match="larger"):
+        next(make("unix:a", driver=SimulatedDriver(a=[HUGE])).follow("a"))
+
+
+def ended(kind: str) -> dict[str, Any]:
+    """The event of a stream that ends with an error."""
+    return {"event": "error", "data": {"type": f"urn:pushup:{kind}", "status": 401, "detail": kind}}
+
+
+def test_a_stream_whose_token_ends(make: MakeClient) -> None:
+    """It is opened again with a new one: at once if the token had ended, and once after 2 s if it was revoked."""
+    driver = SimulatedDriver(
+        a=[
+            stream({"event": "expiry", "data": {"expires_in": 60.0}}, event(1), ended("token-expired")),
+            stream(event(2), ended("revoked")),
+            stream(event(3)),
+            stream(ended("revoked")),
+            answer(401, {"type": "urn:pushup:revoked"}),
+        ]
+    )
+    numbers = iter(range(1, 9))
+    items = make("unix:a", token=lambda: f"t{next(numbers)}", driver=driver).follow("a", on_trouble=never)
+    assert data_of(islice(items, 3)) == [1, 2, 3]
+    with pytest.raises(ClientError) as caught:
+        next(items)
+    assert caught.value.type == "urn:pushup:revoked"
+    assert [sent.headers["authorization"] for sent in driver.sent] == [
+        "Bearer t1", "Bearer t2", "Bearer t3", "Bearer t3", "Bearer t4",
+    ]  # fmt: skip
+    assert driver.slept == [2.0, 0.5, 2.0]
+
+
+def test_a_stream_whose_token_is_refused_for_good(make: MakeClient) -> None:
+    """As the one that followed a revoked one."""
+    driver = SimulatedDriver(a=[stream(ended("revoked")), answer(401, {"type": "urn:pushup:revoked"})])
+    with pytest.raises(ClientError, match="401"):
+        next(make("unix:a", token=lambda: "t", driver=driver).follow("a"))
+    driver = SimulatedDriver(a=[stream(ended("token-expired"))])
+    with pytest.raises(ClientError, match="401"):
+        next(make("unix:a", token="text", driver=driver).follow("a"))
+    assert driver.open == set()
+
+
+def test_a_stream_with_tickets(make: MakeClient) -> None:
+    """The last one is sent, also with polls, and not after it has expired."""
+    driver = SimulatedDriver(
+        a=[
+            stream({"event": "ticket", "data": {"ticket": "one"}}, event(1)),
+            stream(event(2), ended("ticket-expired")),
+            stream({"event": "ticket", "data": {"ticket": "two"}}, event(3)),
+            polled("e-3"),
+        ]
+    )
+    client = make("unix:a", driver=driver)
+    assert data_of(islice(client.follow(["a", "b"], on_trouble=never), 3)) == [1, 2, 3]
+    client.poll(["b", "a"])
+    assert [sent.headers.get("pushup-ticket") for sent in driver.sent] == [None, "one", None, "two"]
+
+
+@pytest.mark.parametrize("transport", ["stream", "poll"])
+@pytest.mark.parametrize(
+    "reply", [HANGS, MUTE, REFUSED, answer(503), stream(event(1), closes=False), DRIPS], ids=range(6)
+)
+@pytest.mark.parametrize("waits", [0, 1, 2, 3])
+def test_a_stop(make: MakeClient, transport: Any, reply: Reply, waits: int) -> None:
+    """In the midst of any wait: the iterator ends without an error, and the connections are closed."""
+    driver = SimulatedDriver(a=[reply] * 3)
+    client = make("unix:a", driver=driver)
+    count = iter(range(100))
+    driver.on_wait = lambda: client.stop() if next(count) >= waits else None
+    with suppress(ClientError):  # a stream is no answer to a poll
+        list(client.follow("a", transport=transport))
+    client.close()
+    assert driver.open == set()
+
+
+def test_a_stop_by_whoever_is_told_of_trouble(make: MakeClient) -> None:
+    """Ends it before the pause."""
+    driver = SimulatedDriver(a=[REFUSED] * 9)
+    client = make("unix:a", driver=driver)
+    assert list(client.follow("a", on_trouble=lambda error, pause: client.stop())) == []
+
+
+def test_who_stops_iterating_closes_the_stream(make: MakeClient) -> None:
+    """As when a `for` loop is left."""
+    driver = SimulatedDriver(a=[stream(event(1), closes=False)])
+    items = make("unix:a", driver=driver).follow("a")
+    next(items)
+    assert driver.open == {1}
+    items.close()  # type: ignore[attr-defined]  # it is a generator
+    assert driver.open == set()
+
+
+@pytest.mark.parametrize("batch", range(8))
+def test_random_faults(batch: int) -> None:
+    """Whatever happens to connections: each message comes once and in order; and to a worker that dies again and again,
+    and begins at the cursor that it stored after its last item, at least once."""
+    for seed in range(20 * batch, 20 * batch + 20):
+        assert trace_of_faults("blocking", seed) == trace_of_faults("asyncio", seed)
+
+
+COUNT = 30
+"""Of messages."""
+
+
+def trace_of_faults(kind: str, seed: int) -> object:
+    """What a follower asked, and what a worker got."""
+    rng = random.Random(seed)
+    transport: Any = rng.choice(["stream", "poll"])
+    with making(kind) as make:
+        driver = SimulatedDriver(seed, **{name: log_with_faults(rng) for name in "ab"})
+        items = make(["unix:a", "unix:b"], driver=driver).follow("a", transport=transport)
+        assert data_of(islice(items, COUNT)) == list(range(1, COUNT + 1))
+        done: list[int] = []
+        stored = ""
+        while COUNT not in done:
+            client = make(["unix:a", "unix:b"], driver=driver)
+            for item in islice(client.follow("a", stored, transport=transport), rng.randint(1, 9)):
+                assert isinstance(item, Message)
+                done.append(item.data)
+                stored = item.cursor
+                if item.data == COUNT:
+                    break
+        assert sorted(set(done)) == list(range(1, COUNT + 1))
+    return done, calls(driver)
+
+
+def log_with_faults(rng: random.Random) -> Iterator[Reply]:
+    """A node with a log of messages, of which many requests fail."""
+
+    def decide(sent: Sent) -> Reply:
+        after = int((sent.body.get("cursor") or "e-0").removeprefix("e-"))
+        if sent.target == "/v1/events":
+            events = [event(number) for number in range(after + 1, COUNT + 1)][: rng.randint(0, 9)]
+            whole = stream({"retry": 1000}, *events, closes=rng.random() < 0.5)
+            return Reply(whole.pieces[: rng.randint(1, 12)], closes=rng.random() < 0.8)
+        last = min(COUNT, after + rng.randint(1, 5))
+        return polled(f"e-{last}", *range(after + 1, last + 1), more=last < COUNT)
+
+    while True:
+        yield rng.choice([*FAULTS, HANGS, *[Reply(decide=decide)] * 10])
+
+
+def test_kinds_are_both() -> None:
+    """Or the tests here would compare a client with itself."""
+    assert KINDS == ("blocking", "asyncio")
