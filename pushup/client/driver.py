@@ -9,8 +9,9 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pushup.client.values import Stopped
@@ -52,7 +53,7 @@ class Driver(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def start(self, function: Callable[[], Any]) -> Future[Any]:
-        """Call a function that may block, or hang. If it returns an awaitable, the result is that of it."""
+        """Call a function that may block, or hang. In an event loop it may be async."""
 
     async def wait(self, future: Future[T], until: float) -> T: ...
 
@@ -73,12 +74,13 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
         result: T = ended.value
         return result
     coroutine.close()
-    raise RuntimeError("a blocking client cannot wait for an async function; use AsyncClient")
+    raise RuntimeError("a blocking driver must not suspend")
 
 
 def in_thread(function: Callable[[], T]) -> Future[T]:
     """Call a function in a thread that does not keep the program from ending."""
     future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # so that nobody can cancel it
 
     def call() -> None:
         try:
@@ -114,21 +116,14 @@ class BlockingDriver:
             return
 
     def start(self, function: Callable[[], Any]) -> Future[Any]:
-        def call() -> Any:
-            value = function()
-            if isinstance(value, Awaitable):
-                raise TypeError("a blocking client cannot wait for an async function; use AsyncClient")
-            return value
-
-        return in_thread(call)
+        return in_thread(function)
 
     async def wait(self, future: Future[T], until: float) -> T:
-        while True:
-            try:
-                return future.result(self.step(until))
-            except TimeoutError:
-                if future.done():
-                    return future.result()  # or the error of the function itself
+        while not future.done():
+            seconds = self.step(until)
+            with suppress(TimeoutError):
+                future.exception(seconds)
+        return future.result()
 
     async def connect(
         self, family: int, address: Any, tls: ssl.SSLContext | None, host: str, until: float
