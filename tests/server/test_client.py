@@ -25,6 +25,7 @@ from pushup.client import AsyncClient, Client, ClientError, Item, Message
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.server.certificates import write_certificate
 from tests.server.conftest import Serve
+from tests.server.document_samples import sample
 from tests.server.hung_server import HANGS, hung_server
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
@@ -110,9 +111,7 @@ def test_a_server_that_starts_later(tmp_path: Path, make: MakeClient) -> None:
 
 CALLS: dict[str, Callable[[Client], object]] = {
     "publish": lambda client: client.publish(["a"], 1),
-    "publish with patience": lambda client: client.publish(["a"], 1, patience=0.7),
     "publish much": lambda client: client.publish(["a"], "x" * 8_000_000),
-    "cursor with a timeout": lambda client: client.cursor(timeout=0.2),
     "poll": lambda client: client.poll(["a"], timeout=0.2),
     "create": lambda client: client.create("a"),
 }
@@ -420,3 +419,61 @@ def test_a_token_function_that_hangs(serve: Serve, how: str) -> None:
 
 
 # The samples in docs/guide/python.md.
+
+
+def test_the_first_sample(serve: Serve, capsys: pytest.CaptureFixture[str]) -> None:
+    """It publishes a message and polls it."""
+    with serve() as server:
+        exec(
+            sample("docs/guide/python.md", "from pushup.client import Client").replace(
+                "127.0.0.1:8080", server.address
+            ),
+            {},
+        )
+    assert capsys.readouterr().out == "{'text': 'hello'}\n"
+
+
+def test_the_asynchronous_sample(serve: Serve) -> None:
+    """The handler of a request publishes."""
+    handlers: list[Callable[[int], Any]] = []
+
+    class App:
+        def post(self, path: str) -> Callable[[Callable[[int], Any]], None]:
+            return handlers.append
+
+    with serve() as server, server.caller() as caller:
+        names: dict[str, Any] = {"app": App()}
+        exec(
+            sample("docs/guide/python.md", "from pushup.client import Async").replace("127.0.0.1:8080", server.address),
+            names,
+        )
+
+        async def request() -> None:
+            await handlers[0](7)
+            names["pushup"].close()
+            await asyncio.sleep(0)
+
+        asyncio.run(request())
+        assert [message["data"] for message in caller.poll("order:7")["messages"]] == ["shipped"]
+
+
+def test_the_worker(serve: Serve, tmp_path: Path) -> None:
+    """It is killed after a job, and continues with the next one; a gap is told."""
+    text = sample("docs/guide/python.md", "from pathlib import Path")
+    assert len(text.splitlines()) <= 10
+    with serve(retention_messages=2) as server, server.caller() as caller:
+        command = [sys.executable, "-u", "-c", text.replace("127.0.0.1:8080", server.address)]
+        for jobs, lines in (
+            (["a", "b"], ["work on a", "work on b"]),
+            (["c", "d", "e"], ["some are missing: evicted", "work on d", "work on e"]),
+        ):
+            for job in jobs:
+                caller.publish(["jobs"], job)
+            with subprocess.Popen(
+                command, env=clean_environment(), cwd=tmp_path, stdout=subprocess.PIPE, text=True
+            ) as worker:
+                assert worker.stdout is not None
+                assert [worker.stdout.readline().strip() for _ in lines] == lines
+                cursor = caller.call("GET", "/v1/cursor").value["cursor"]
+                wait_until(lambda cursor=cursor: (tmp_path / "cursor").read_text() == cursor, "the last cursor")
+                worker.kill()

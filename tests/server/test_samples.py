@@ -43,7 +43,7 @@ NOT_RUN = {
     "docs/operate/workers.md: pushup serve --workers auto": "tests/server/test_workers.py has several workers",
     "docs/lab/group.md: python -m loadtest group": "minutes; tests/loadtest/test_group.py runs it in small",
     "docs/start/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
-    "docs/guide/python.md: from pushup.client": "tests/server/test_client.py runs it",
+    "docs/guide/python.md: from ": "tests/server/test_client.py runs each",
     "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
     "docs/guide/pages.md: ": "tests/browser/test_pages.py runs each page; nginx's lines were tried by hand",
     "docs/guide/streams.md: $ curl -N": "it has no end; test_streaming.py and test_cli.py read such streams",
