@@ -3,7 +3,6 @@ nodes with workers, while clients publish, poll and follow streams, and somebody
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import threading
@@ -11,12 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from pushup.backends.tickets import Tickets
-from pushup.client import Client, ClientError
+from pushup.client import Client, ClientError, Message
 from tests.server.blocking_backend import WebBackend, web_backend
 from tests.server.document_samples import sample
 from tests.server.raw_client import RawClient, get, post
@@ -117,12 +116,13 @@ class Load:
         self._clients: list[Client] = []
         self._threads = [threading.Thread(target=self._publish, daemon=True)]
         for node in drill.cluster.nodes:
-            for method, channel in itertools.product(("follow", "events"), ("user:7", "asked:7")):
-                self._follow(node, method, channel)
+            for channel in ("user:7", "asked:7"):
+                self._follow(node, "poll", channel)
+                self._follow(node, "stream", channel)
         for thread in self._threads:
             thread.start()
 
-    def _follow(self, node: Server, method: str, channel: str) -> None:
+    def _follow(self, node: Server, transport: Literal["stream", "poll"], channel: str) -> None:
         token = self._drill.token if channel == "user:7" else None
         client = Client(node.url, token=token, retry_seconds=(0.05, 0.2))
         cursor = self._drill.cluster.callers[0].cursor()
@@ -136,11 +136,8 @@ class Load:
                     self.errors.append(error)
 
             try:
-                for answer in getattr(client, method)([channel], cursor, on_trouble=note):
-                    data = answer.get("data") or {}
-                    messages = answer.get("messages", [data] if "data" in data else [])
-                    received.extend([message["data"] for message in messages])
-                    received.extend(["gap"] * (len(answer.get("gaps", ())) + (answer.get("event") == "gap")))
+                items = client.follow(channel, cursor, transport=transport, on_trouble=note)
+                received.extend(item.data if isinstance(item, Message) else "gap" for item in items)
             except BaseException as error:
                 self.errors.append(error)
 
