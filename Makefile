@@ -58,10 +58,12 @@ check-browser:
 	$(call need,node,nodejs)
 	node --test tests/browser/*.test.js
 
-# Its types, by TypeScript, which is downloaded into tests/browser. Not part of `make check`.
-check-types:
+# Its types by TypeScript, and those of the Python client by pyright. Both are downloaded into tests/browser. Not part of
+# `make check`.
+check-types: $(VENV)/test.stamp
 	$(call need,node npm,nodejs npm)
 	cd tests/browser && npm install --no-audit --no-fund --silent && npx tsc -p .
+	tests/browser/node_modules/.bin/pyright --pythonpath $(BIN)/python -p tests/client/pyrightconfig.json
 
 # As check-inside, with the lowest versions of packages that pyproject.toml allows; the tools of the tests are the newest.
 check-lowest: $(VENV)/test.stamp

@@ -12,7 +12,7 @@ from pushup.client.attempts import Attempts
 from pushup.client.credentials import Token
 from pushup.client.driver import Driver
 from pushup.client.exchange import Exchange
-from pushup.client.following import Follower, OnTrouble, Transport
+from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
 from pushup.client.http1 import Request
 from pushup.client.values import (
     Answer,
@@ -31,9 +31,6 @@ TIMEOUT_SECONDS = 5.0
 
 RETRY_SECONDS = (0.3, 30.0)
 """The longest pause before the first retry, and the longest of all, as in pushup.js."""
-
-HOLD_SECONDS = 25.0
-"""For how long a server may hold a poll."""
 
 ACK_SECONDS = 5.0
 """For how long a server may wait for an acknowledgement, by default."""

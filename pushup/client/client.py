@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from pushup.client.calls import ACK_SECONDS, HOLD_SECONDS, RETRY_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
+from pushup.client.calls import ACK_SECONDS, RETRY_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
 from pushup.client.driver import BlockingDriver, Driver, run
-from pushup.client.following import Follower, OnTrouble, Transport
+from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
 from pushup.client.values import Answer, Channel, Item, NewMessage, Published
 
 

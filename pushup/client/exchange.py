@@ -3,6 +3,7 @@ other nodes, or later, is up to others."""
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ class Node:
         self.url = url.rpartition("@")[2]  # for errors, without a password
         self.prefix = ""
         self._idle: list[HttpConnection] = []
+        self._process = os.getpid()
         self._context: ssl.SSLContext | None = None
         if url.startswith("unix:"):
             self.path, self.authority = url.removeprefix("unix:"), self.host
@@ -80,7 +82,10 @@ class Node:
         return connection
 
     def _take_idle(self, now: float) -> HttpConnection | None:
-        """The one that was used last, unless it was idle for long."""
+        """The one that was used last, unless it was idle for long, or belongs to the process before a fork."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self.close()
         try:
             connection = self._idle.pop()
         except IndexError:

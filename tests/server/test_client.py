@@ -265,6 +265,29 @@ def test_a_connection_that_was_idle(serve: Serve, make: MakeClient, call: str) -
         client.close()
 
 
+FORK = """
+import os, sys
+from pushup.client import Client
+
+client = Client(sys.argv[1])
+client.publish(["parent", "child"], 0)
+child = os.fork()
+name = "parent" if child else "child"
+same = all(client.channel(name).name == name for _ in range(100))
+if not child:
+    os._exit(not same)
+sys.exit(os.waitpid(child, 0)[1] or not same)
+"""
+
+
+def test_a_client_in_a_process_that_forks(serve: Serve) -> None:
+    """As a web server that loads the application first: parent and child do not get each other's answers."""
+    with serve() as server:
+        command = [sys.executable, "-c", FORK, server.url]
+        ended = subprocess.run(command, env=clean_environment(), capture_output=True, timeout=WAIT_SECONDS, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
 def test_a_node_that_dies(make: MakeClient, tmp_path: Path, stack: ExitStack) -> None:
     """In the midst of publishing and following: the other one is used, and nothing is lost."""
     redis = stack.enter_context(RedisServer(tmp_path / "redis"))
