@@ -18,7 +18,7 @@ from pushup.net.api.request_log import RequestLog
 from pushup.net.edge_limits import RequestLimits
 from pushup.net.requests_and_responses import Request
 from pushup.tokens.verifier import Verifier
-from tests.net.event_reader import read_chunks, read_events
+from tests.net.event_reader import read_chunks, read_events, read_raw
 from tests.net.in_memory_node import CallResult, InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.observed_log import logged_at
@@ -537,3 +537,13 @@ def test_it_counts_against_the_budget() -> None:
         Request(b"GET", b"/v1/events?" + query, {}, True) for query in (b"ticket=" + b"x" * 500, b"")
     )
     assert with_ticket.size - without.size == 500
+
+
+def test_raw_events() -> None:
+    """The format is a parameter beside the ticket, in either order."""
+    pages = Pages()
+    ticket = pages.ticket("news")
+    for query in (f"format=raw&channel=news&ticket={ticket}", f"ticket={ticket}&channel=news&format=raw"):
+        stream = pages.stream(query)
+        pages.say("news", data="<li>x</li>")
+        assert read_raw(read_chunks(stream.written)[0])[-1].data == "<li>x</li>"
