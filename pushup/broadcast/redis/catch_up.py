@@ -20,7 +20,7 @@ from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
 from pushup.broadcast.redis.redis_errors import Malformed
 from pushup.broadcast.redis.replica import Replica, restored
 from pushup.broadcast.work_budget import Pace, free, work_of
-from pushup.core.commands import Continue, Entry
+from pushup.core.commands import Continue, Entry, Publish
 from pushup.core.cursor import Cursor, PastEpochs, next_epoch, order_of
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import head_of_new_epoch, rows_of_new_epoch
@@ -232,12 +232,17 @@ class CatchUp:
         await self._epochs.begin(log, tail.epoch, cluster, state, reason, after=tail.tag)
 
     async def _state(self, loaded: Loaded) -> ReplicatedState:
-        """The checkpoint with the entries applied, up to the first that cannot be."""
+        """The checkpoint with the entries applied, up to the first that cannot be.
+
+        Without the keys of those entries if a part of the checkpoint is missing: their outcomes may have been others.
+        """
         state = await restored(loaded.snapshot, self._pace)
         for logged in loaded.entries:
             entry = logged.entry
             if not isinstance(entry, Entry):
                 break
+            if isinstance(entry.command, Publish) and not loaded.complete:
+                entry = structs.replace(entry, command=structs.replace(entry.command, key=None))
             await self._pace.spend(work_of(entry, state.time))
             try:
                 state.apply(entry)

@@ -15,6 +15,7 @@ from pushup.broadcast.redis.log import PIECE_OF_EPOCH
 from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core.commands import ChannelState, Create, Entry, Outcome
 from pushup.core.cursor import Cursor, next_epoch, order_of
+from pushup.core.errors import Overloaded
 from pushup.core.state import ReplicatedState
 from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Now, cluster_of
 from tests.core.builders import ids, poll, publish
@@ -568,6 +569,21 @@ def test_many_keys_are_kept_in_pieces(cluster: Cluster) -> None:
     new = cluster.start()
     assert new.state.keys.names() == node.state.keys.names() == [f"k{n}" for n in range(3 * PIECE_OF_EPOCH // 2)]
     assert cluster.publish(new, "a", key="k700") == outcomes[700][0]
+
+
+def test_a_refused_publication_does_not_succeed_later(logged_failures: list[str]) -> None:
+    """A part of the checkpoint is missing, and with a channel less there would have been room for it."""
+    with cluster_of(1, channels_limit=1) as cluster:
+        node = cluster.nodes[0]
+        cluster.publish(node, "a", key="saved")
+        cluster.advance(2.5)
+        assert isinstance(cluster.do(node, publish("b", key="refused")), Overloaded)
+        cluster.crash(node)
+        del cluster.redis.data[b"{pushup}:4:rows"]
+        new = cluster.start()
+        cluster.advance(2.0)
+        assert cluster.publish(new, "b", key="refused").epoch == epoch_of(cluster) != node.state.cursor.epoch
+    logged_failures.clear()
 
 
 # The mark.
