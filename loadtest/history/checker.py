@@ -90,6 +90,7 @@ class Checker:
             case events.PutBack():
                 self.lossless = False
                 self.unknowable.append((event.at, _cursor(event.end)))
+                self.order.put_back(event.end, self.data_at)
                 self._last_acknowledged = ""  # its successors are named by a clock that may be behind
                 for publication in self.publications.values():
                     publication.began_after = ""

@@ -53,6 +53,12 @@ class Order:
             return next((first for first, last in self._last.items() if first < epoch < last), epoch)
         return epoch
 
+    def put_back(self, end: str, known: Iterable[str]) -> None:
+        """The order was put back to this cursor: what continues it continues no other epoch of these, if later."""
+        for epoch in {self.epoch(cursor) for cursor in known}:
+            if epoch > self.epoch(end) and self.first_name(epoch) == epoch:
+                self._last.setdefault(epoch, epoch)
+
     def learn(self, after: str, earlier: Iterable[str]) -> None:
         """A cursor of an answer, and what it continues: the cursor before, and ids of messages."""
         epoch = self.first_name(self.epoch(after))

@@ -50,3 +50,12 @@ def test_an_epoch_may_have_an_earlier_name_than_the_one_before() -> None:
     assert place("e2-3") < place("e3-4") < place("e6-0")
     with pytest.raises(BrokenPromise, match="one order: e5-9 comes after e2"):
         order.learn("e5-9", ["e2-3"])
+
+
+def test_an_epoch_from_before_the_order_was_put_back() -> None:
+    """It is not a part of what continues the order that was put back, though its name lies between."""
+    order = Order()
+    order.put_back("1-5", ["1-9", "2-3"])
+    order.learn("3-6", ["1-4"])
+    assert order.place("3-6") == order.place("1-6")
+    assert order.place("2-6") != order.place("1-6")
