@@ -166,6 +166,8 @@ class Simulation:
         world.run(START + FAULT_SECONDS)
         self._heal()
         self._wait(HEAL_SECONDS, least=SETTLE_SECONDS, until=lambda: inside.is_live(self))
+        if self.other is None and self._remove_marks():
+            self._wait(HEAL_SECONDS, least=SETTLE_SECONDS, until=lambda: inside.is_live(self))
         inside.check_live(self)
         self._finish()
         inside.check_equal(self)
@@ -229,6 +231,23 @@ class Simulation:
             if not self.redis.process.alive:
                 self.redis.restart(len(self.redis.writes))
         self._upgrade()
+
+    def _remove_marks(self) -> bool:
+        """As an operator, do what the log of a server says that has the mark of a cluster which Redis has lost.
+
+        Returns whether there was such a server.
+        """
+        refusing = []
+        for server in () if self.redis is None or self.checker.lossless else self.servers:
+            trouble = server.node.why_not_ready() if server.is_running else None
+            if trouble is not None and "belongs to cluster" in trouble.operator_detail:
+                refusing.append(server)
+        for server in refusing:
+            self.world.tell(f"{server.name}: an operator removes its mark and starts it again")
+            server.kill()
+            server.disk.mark = None
+            server.start_again()
+        return bool(refusing)
 
     def _finish(self) -> None:
         """Publish once more on every channel, and let every subscriber read to the end."""
