@@ -26,7 +26,7 @@ REMEMBERED = 64
 of the log."""
 
 
-class Cursor(Struct, frozen=True):
+class Cursor(Struct, frozen=True, forbid_unknown_fields=True):
     """The last entry a client has seen."""
 
     epoch: str
