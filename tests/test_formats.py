@@ -121,8 +121,8 @@ def test_all_decoders_are_found() -> None:
     """There are as many in the text of the package; and nothing is decoded in another way."""
     texts = [path.read_text() for path in PACKAGE.rglob("*.py")]
     made = sum(text.count("json.Decoder(") for text in texts)
-    # That of `BodyDecoder` is made once for each body of a request, that of `Tables` once for each table; and raw events
-    # read the text of a message.
+    # That of `BodyDecoder` is made once for each body of a request, that of `Tables` once for each table; and raw
+    # events read the text of a message.
     several = [name for name in DECODERS if name.startswith(("pushup.net.api.", "pushup.core.snapshot."))]
     assert made == len(DECODERS) - len(several) + 3, sorted(DECODERS)
     assert {ChannelRow, MessageRow, Remembered}.issubset(STRUCTS)
