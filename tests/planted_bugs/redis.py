@@ -106,6 +106,14 @@ _BUGS = (
         why="not measured",
     ),
     Bug(
+        "keys-of-an-incomplete-state",
+        "an epoch has the keys of entries that were applied to a state of which a part is missing",
+        "simulation, seed 21599: a refused publication, and a 201 for its retry",
+        (Edit(f"{AT}/catch_up.py", " and not loaded.complete:", " and False:"),),
+        test="tests/broadcast/redis/test_restarts.py::test_a_refused_publication_does_not_succeed_later",
+        why="rare; found once in 2,200 seeds",
+    ),
+    Bug(
         "epoch-without-keys",
         "an epoch that begins has no idempotency keys, so a publisher that tries again publishes again",
         "one key, published twice after Redis and a node died",
