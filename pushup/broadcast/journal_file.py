@@ -192,7 +192,7 @@ class JournalFile:
             raise self._error(error) from None
 
     def rewrite(self, changes: Changes) -> None:
-        """Save, and then rewrite the file, so that no byte is left of what is deleted. O(all), some 5 s for a GB.
+        """Save, and then rewrite the file, so that no byte is left of what is deleted. O(all), some 16 s for a GB.
 
         Raises: JournalError; it is to be repeated then.
         """

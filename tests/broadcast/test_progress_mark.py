@@ -99,7 +99,7 @@ class Machine:
 
     def written(self) -> int:
         """The sequence on the disk; 0 if there is none."""
-        return 0 if self.store.data is None else msgspec.json.decode(self.store.data, type=Cursor).sequence
+        return 0 if self.store.data is None else msgspec.json.decode(self.store.data, type=Mark).sequence
 
     def second(self) -> None:
         self.clock.advance(MARK_SECONDS)
