@@ -403,7 +403,7 @@ def test_a_cluster_keeps_its_promises_if_redis_keeps_its_data(
 ) -> None:
     """Despite crashes, stuck connections and restarts, only entries known to a single node can cause a new epoch."""
     simulation = simulate(Random(f"{limits} {seed}"), LIMITS[limits], losses=False)
-    assert len(acknowledged(simulation)) > 10
+    assert len(acknowledged(simulation)) > 5
     assert sum(len(chain.received) for chain in simulation.chains) > 20
     logged_failures.clear()
 
