@@ -58,8 +58,10 @@ class Disk:
         """Free the memory. Nothing can be read any more."""
         self.database.close()
 
+
     def backup(self) -> bytes:
-        """A copy of the journal."""
+        """A copy of the journal, which has all of it: a database that was put back may have a write-ahead log."""
+        self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return self.database.serialize()
 
     def end(self) -> tuple[str, int] | None:

@@ -198,13 +198,17 @@ def is_last(publication: Publication) -> bool:
 
 
 def unread(simulation: Simulation, subscriber: Subscriber) -> list[Publication]:
-    """The last publications that a subscriber has not got to."""
+    """The last publications that a subscriber has not got to: all of them if its cursor is of an epoch that is over.
+
+    Its place says nothing then: after a machine was put back, epochs that are over may have later names.
+    """
     cursor, place_of = subscriber.cursor, simulation.checker.order.place
+    is_over = cursor.rpartition("-")[0] not in {s.node.cursor.epoch for s in simulation.servers if s.is_running}
     return [
         p
         for p in simulation.checker.publications.values()
         if is_last(p) and p.channels[0][0] in subscriber.channels and p.ids
-        and ("-" not in cursor or place_of(cursor) < place_of(p.ids[0]))
+        and (is_over or place_of(cursor) < place_of(p.ids[0]))
     ]  # fmt: skip
 
 
