@@ -58,7 +58,6 @@ class Disk:
         """Free the memory. Nothing can be read any more."""
         self.database.close()
 
-
     def backup(self) -> bytes:
         """A copy of the journal, which has all of it: a database that was put back may have a write-ahead log."""
         self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
