@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from pushup.core.answer import Answer, Gap
 from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Attributes
 from pushup.core.commands import (
@@ -16,18 +18,28 @@ from pushup.core.commands import (
     Create,
     Done,
     Draft,
+    Duplicate,
     Entry,
     Erase,
     Erased,
     Expire,
     Expired,
     Outcome,
+    Producer,
     Publish,
     Published,
     Renew,
 )
 from pushup.core.cursor import Cursor
-from pushup.core.errors import BadRequest, ChannelExists, KeyReused, Overloaded, UnknownChannel
+from pushup.core.errors import (
+    BadRequest,
+    ChannelExists,
+    KeyReused,
+    Overloaded,
+    ProducerConflict,
+    ProducerFenced,
+    UnknownChannel,
+)
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.poll import Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
@@ -77,8 +89,18 @@ class Closing:
 
 
 @dataclass
+class NaiveProducer:
+    """The numbers of its last publication, and what became of it."""
+
+    epoch: int
+    numbers: range
+    messages: tuple[Draft, ...]
+    outcome: Published
+
+
+@dataclass
 class NaiveState:
-    """`kept`, `open` and `keys` are the current state; `published`, `closed` and `drops` are the complete history.
+    """`kept`, `open`, `keys` and `producers` (by owner and name) are the current state; `published`, `closed` and `drops` are the complete history.
 
     `drops` says nothing of ephemeral messages.
     """
@@ -93,6 +115,7 @@ class NaiveState:
     kept: list[NaiveMessage] = field(default_factory=list)
     open: dict[str, NaiveChannel] = field(default_factory=dict)
     keys: dict[str, tuple[Published, tuple[Draft, ...]]] = field(default_factory=dict)
+    producers: dict[tuple[str, str], NaiveProducer] = field(default_factory=dict)
     closings: dict[str, Closing] = field(default_factory=dict)
     crowded: bool = False
     published: list[NaiveMessage] = field(default_factory=list)
@@ -174,6 +197,8 @@ class NaiveState:
         if command.key in self.keys:
             outcome, messages = self.keys[command.key]
             return outcome if messages == command.messages else KeyReused("")
+        if command.producer is not None and (answer := self._known(command, command.producer)) is not None:
+            return answer
         names = dict.fromkeys(name for draft in command.messages for name in draft.channels)
         new = [name for name in names if self.resolve(name) is None]
         if any(self.limits.strict_channels or name.isdigit() for name in new):
@@ -201,10 +226,40 @@ class NaiveState:
             self.kept.append(message)
             self._evict(message)
         outcome = Published(self.epoch, entry.sequence, len(command.messages), entry.time)
+        if command.producer is not None:
+            outcome = self._count(command, command.producer, outcome)
         if command.key is not None and not all((d.attributes or NONE).ephemeral for d in command.messages):
             self.keys[command.key] = outcome, command.messages
             for _ in range(min(2, len(self.keys) - self.limits.keys_limit)):
                 del self.keys[next(iter(self.keys))]
+        return outcome
+
+    def _known(self, command: Publish, producer: Producer) -> Outcome | None:
+        """What a publication gets that is not the next one of its producer (PROD-2 to 5)."""
+        last = self.producers.get((command.owner, producer.name))
+        if last is None:
+            return None
+        if producer.epoch < last.epoch:
+            return ProducerFenced("", epoch=last.epoch)
+        numbers = range(producer.sequence, producer.sequence + len(command.messages))
+        if numbers == last.numbers and command.messages == last.messages:
+            last.epoch = producer.epoch
+            return last.outcome
+        if all(number < last.numbers.start for number in numbers):
+            last.epoch = producer.epoch
+            return Duplicate()
+        may_leave_out = last.outcome.epoch not in (self.epoch, *self.past)
+        if numbers.start == last.numbers.stop or (numbers.start > last.numbers.stop and may_leave_out):
+            return None
+        return ProducerConflict("", expected=last.numbers.stop)
+
+    def _count(self, command: Publish, producer: Producer, outcome: Published) -> Published:
+        """The outcome of the next publication of a producer, which is remembered (PROD-6)."""
+        last = self.producers.pop((command.owner, producer.name), None)
+        numbers = range(producer.sequence, producer.sequence + len(command.messages))
+        outcome = replace(outcome, after_loss=numbers.start != (0 if last is None else last.numbers.stop))
+        remembered = NaiveProducer(producer.epoch, numbers, command.messages, outcome)
+        self.producers[command.owner, producer.name] = remembered
         return outcome
 
     def policy(self, name: str) -> ChannelPolicy:
@@ -326,6 +381,10 @@ class NaiveState:
         ] == [(m.sequence, m.time, m.channels, m.data, m.event, m.kind, m.owner) for m in self.kept]
         remembered = [(row.key, row.outcome) for row in snapshot.tables["keys"].in_order()]
         assert remembered == [(k, v[0]) for k, v in self.keys.items()]
+        assert [
+            (row.owner, row.name, row.epoch, row.first, row.published)
+            for row in snapshot.tables["producers"].in_order()
+        ] == [(*who, last.epoch, last.numbers.start, last.outcome) for who, last in self.producers.items()]
         assert snapshot.head.last_id == self.last_id
         reported = {c.name: c.closed_sequence for c in snapshot.channels}
         for name, closing in list(self.closings.items()):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from msgspec.structs import replace
+
 from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
-from pushup.core.commands import Close, Command, Create, Entry, Erase, Expire, Publish, Renew
+from pushup.core.commands import Close, Command, Create, Draft, Entry, Erase, Expire, Producer, Publish, Renew
 from pushup.core.cursor import Cursor
 from pushup.core.limits import ChannelPolicy, Limits
 
@@ -32,9 +34,44 @@ LIMITS = {
 }
 
 
+class RandomProducers:
+    """Publications of a few producers.
+
+    Most are the next one; others come again, overlap, leave out numbers or are of other epochs. Now and then new
+    producers come: whoever was refused would leave out numbers from then on.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._last: dict[tuple[str, str], Publish] = {}
+        self._generation = 0
+
+    def publication(self, messages: tuple[Draft, ...], owner: str) -> Publish:
+        random = self._random
+        self._generation += random.random() < 0.05
+        name = f"{random.choice('pq')}{self._generation}"
+        epoch_change = random.choice((0, 0, 0, 0, 0, 0, 1, -1))
+        last = self._last.get((owner, name))
+        if last is None or last.producer is None:
+            last = Publish(messages, None, owner, Producer(name, 1, random.choice((0, 0, 0, 3))))
+            self._last[owner, name] = last
+            return last
+        producer = last.producer
+        epoch = max(0, producer.epoch + epoch_change)
+        if random.random() < 0.2:
+            return replace(last, producer=replace(producer, epoch=epoch))
+        following = producer.sequence + last.width
+        sequence = max(0, following + random.choice((0, 0, 0, 0, 0, 0, 0, 0, 1, -1, -2, -last.width)))
+        publication = Publish(messages, None, owner, Producer(name, epoch, sequence))
+        if sequence == following and epoch >= producer.epoch:
+            self._last[owner, name] = publication
+        return publication
+
+
 def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterator[tuple[float, Command]]:
     """An endless series of commands of all kinds, each with the seconds since the previous one."""
     published = 1
+    producers = RandomProducers(random)
     while True:
         drafts = [
             draft(
@@ -46,13 +83,14 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
             for _ in range(random.choice((1, 1, 1, 2, 5)))
         ]
         name, ttl = random.choice(names), random.choice((None, None, 0.5, 6.0))
+        owner = ("", "key 1", "key 2")[len(drafts) % 3]
+        key = random.choice("klmnopq") if random.random() < 0.4 else None
+        publication = Publish(tuple(drafts), key, owner)
+        if key is None and random.random() < 0.3:
+            publication = producers.publication(tuple(drafts), owner)
         command: Command = random.choices(
             (
-                Publish(
-                    tuple(drafts),
-                    random.choice("klmnopq") if random.random() < 0.4 else None,
-                    ("", "key 1", "key 2")[len(drafts) % 3],
-                ),
+                publication,
                 Create(None if random.random() < 0.1 else name, ttl),
                 Renew(name, ttl),
                 Close(name),

@@ -11,6 +11,7 @@ from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
 
 from .builders import EPOCH, draft
+from .random_entries import RandomProducers
 from .saved_checkpoint import SavedCheckpoint
 
 
@@ -50,6 +51,7 @@ class RestoredReplicas:
         """`channels`: how many names there are."""
         self.random = random = Random(seed)
         self.limits = random_limits(random)
+        self.producers = RandomProducers(random)
         self.steady = ReplicatedState(self.limits, epoch=EPOCH)
         self.steady.note_changes()
         self.other = ReplicatedState(self.limits, epoch=EPOCH)
@@ -125,7 +127,10 @@ class RestoredReplicas:
             together = [tuple(names)] if random.random() < 0.5 else [(name,) for name in names]
             drafts = tuple([draft(*each, ephemeral=ephemeral) for each in together])
             key = random.choice("klmnop") if random.random() < 0.2 else None
-            return Publish(drafts, key, random.choice(("", "", "key 1", "key 2")))
+            owner = random.choice(("", "", "key 1", "key 2"))
+            if key is None and random.random() < 0.2:
+                return self.producers.publication(drafts, owner)
+            return Publish(drafts, key, owner)
         if kind < 0.62:
             return Create(None if random.random() < 0.2 else name, ttl)
         if kind < 0.74:

@@ -16,6 +16,7 @@ from pushup.core.poll import Poll, Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
 
 from .builders import draft
+from .random_entries import RandomProducers
 from .simulated_clients import Client, Cluster, Node
 
 STEPS = 1500
@@ -65,6 +66,7 @@ class Steps:
         self.clients: list[Client] = []
         self.gaps_reported = 0
         self.with_key: Publish | None = None
+        self.producers = RandomProducers(random)
 
     def selection(self) -> Selection:
         random = self.random
@@ -109,7 +111,10 @@ class Steps:
                 return self.with_key  # a publisher retries because it got no answer
             key = random.choice("klmn") if random.random() < 0.2 else None
             drafts = tuple(self.draft() for _ in range(random.choice((1, 1, 1, 2, 5))))
-            publication = Publish(drafts, key, random.choice(("", "", "key 1", "key 2")))
+            owner = random.choice(("", "", "key 1", "key 2"))
+            if key is None and random.random() < 0.25:
+                return self.producers.publication(drafts, owner)
+            publication = Publish(drafts, key, owner)
             self.with_key = publication if key is not None else self.with_key
             return publication
         if kind < 0.82:

@@ -28,6 +28,7 @@ from pushup.core.commands import (
     Entry,
     Erase,
     Expire,
+    Producer,
     Publish,
     Renew,
     Revoke,
@@ -75,6 +76,7 @@ SAVED: tuple[Command, ...] = (
     Publish((Draft(("kept", "other"), Raw(b'"erased"')),)),
     Erase("message", cursor=Cursor("a2", 18)),
     Publish((Draft(("new",), Raw(b"{}"), Attributes(event="typing", ephemeral=True)),)),
+    Publish((Draft(("kept",), Raw(b"7")), Draft(("new",), Raw(b"8"))), owner="app", producer=Producer("outbox", 1, 7)),
 )
 """What the checkpoint contains: rows of every kind, with every field."""
 
@@ -89,6 +91,8 @@ ADDED: tuple[Command, ...] = (
     Publish((Draft(("new", "kept"), Raw(b"true"), Attributes(event="added")),), key="three", owner="app"),
     Close(NUMBER),
     Publish((Draft(("new",), Raw(b"[]"), Attributes(ephemeral=True)),)),
+    Publish((Draft(("kept",), Raw(b"7")), Draft(("new",), Raw(b"8"))), owner="app", producer=Producer("outbox", 2, 7)),
+    Publish((Draft(("kept",), Raw(b"0")),), owner="app", producer=Producer("other", 1, 0)),
     Upgrade(LATEST_VERSION),
 )
 """The entries after it: every command, with every field."""
