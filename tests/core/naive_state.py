@@ -100,9 +100,9 @@ class NaiveProducer:
 
 @dataclass
 class NaiveState:
-    """`kept`, `open`, `keys` and `producers` (by owner and name) are the current state; `published`, `closed` and `drops` are the complete history.
+    """`kept`, `open`, `keys` and `producers` are the current state; `published`, `closed`, `drops` the whole history.
 
-    `drops` says nothing of ephemeral messages.
+    `drops` says nothing of ephemeral messages. `producers`: by owner and name.
     """
 
     limits: Limits

@@ -11,8 +11,16 @@ from pathlib import Path
 from twisted.logger import globalLogBeginner
 
 from loadtest.history.file import write_history
-from tests.simulation.plan import ERASURES, LEASES, STRANGERS, USERS, WORKERS, make_plan
-from tests.simulation.reach import ERASURE_STATES, LEASE_STATES, STATES, STRANGER_STATES, USER_STATES, WORKER_STATES
+from tests.simulation.plan import ERASURES, LEASES, PRODUCERS, STRANGERS, USERS, WORKERS, make_plan
+from tests.simulation.reach import (
+    ERASURE_STATES,
+    LEASE_STATES,
+    PRODUCER_STATES,
+    STATES,
+    STRANGER_STATES,
+    USER_STATES,
+    WORKER_STATES,
+)
 from tests.simulation.seeds import run_seeds
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.simulation import Result, simulate
@@ -52,6 +60,7 @@ def main() -> int:
     parser.add_argument("--strangers", action="store_true", help="another cluster beside this one: seeds s0, s1, ...")
     parser.add_argument("--users", action="store_true", help="users whose tokens are revoked: seeds u0, u1, ...")
     parser.add_argument("--erasures", action="store_true", help="messages are deleted: seeds e0, e1, ...")
+    parser.add_argument("--producers", action="store_true", help="producers number their messages: seeds p0, p1, ...")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seed", help="tell the story of this one")
     parser.add_argument("--digests", action="store_true", help="print a line for each seed: the seed and its digest")
@@ -74,6 +83,8 @@ def main() -> int:
         family, states = USERS, USER_STATES
     elif options.erasures:
         family, states = ERASURES, ERASURE_STATES
+    elif options.producers:
+        family, states = PRODUCERS, PRODUCER_STATES
     seeds = [f"{family}{n}" for n in range(options.first, options.first + options.seeds)]
     if options.digests:
         return print_digests(seeds, options.jobs)

@@ -12,6 +12,7 @@ from typing import Any
 from pushup.core.limits import ChannelPolicy
 from tests.simulation.erasure_plan import make_erasure_plan
 from tests.simulation.lease_plan import make_lease_plan
+from tests.simulation.producer_plan import make_producer_plan
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import make_stranger_plan
 from tests.simulation.user_plan import make_user_plan
@@ -75,6 +76,9 @@ USERS = "u"
 ERASURES = "e"
 """Seeds that begin with this delete messages."""
 
+PRODUCERS = "p"
+"""Seeds that begin with this have producers that number their messages."""
+
 
 def make_plan(seed: str) -> Plan:
     """The plan of a seed."""
@@ -86,6 +90,8 @@ def make_plan(seed: str) -> Plan:
         return make_user_plan(seed, _cluster_plan, _workers_plan)
     if seed.startswith(ERASURES):
         return make_erasure_plan(seed, _cluster_plan, _workers_plan)
+    if seed.startswith(PRODUCERS):
+        return make_producer_plan(seed, _cluster_plan, _workers_plan)
     return _workers_plan(seed) if seed.startswith(WORKERS) else _cluster_plan(seed)
 
 

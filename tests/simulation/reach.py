@@ -91,6 +91,17 @@ ERASURE_STATES = (
 )
 """The same for a long run of seeds with erasures."""
 
+PRODUCER_STATES = (
+    "a producer's publication was repeated",
+    "a producer repeated what came before its last publication",
+    "a producer's number was not the next one",
+    "a producer was told that numbers before are not known",
+    "an earlier epoch of a producer was fenced",
+    "a stream ended in order",
+    "two faults at once",
+)
+"""The same for a long run of seeds with producers."""
+
 STRANGER_STATES = (
     "a node refused to follow the log of another cluster",
     "a node had the mark of another cluster, and refused to follow",

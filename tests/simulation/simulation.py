@@ -34,6 +34,7 @@ from tests.simulation.parent import HOST as PARENT
 from tests.simulation.parent import Parent
 from tests.simulation.plan import LIMITS, WEIGHTS
 from tests.simulation.probes import Probes
+from tests.simulation.producers import Producers
 from tests.simulation.record import Record
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.redis_server import RedisServer
@@ -129,6 +130,10 @@ class Simulation:
             assert self.redis is not None
             self.other = OtherCluster(self.world, self.network, self.servers[0], self.redis)
         self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
+        self.producers: Producers | None = None
+        if "producers" in setup:
+            hosts = ["balancer", *[server.name for server in self.servers]]
+            self.producers = Producers(self.world, self.network, self.record, hosts, setup["producers"])
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.record) for n in range(3)]
         self.subscribers: dict[int, Subscriber] = {}
         self.backups: list[tuple[str, bytes, bytes | None]] = []
@@ -169,7 +174,11 @@ class Simulation:
         if self.other is None and self._remove_marks():
             self._wait(HEAL_SECONDS, least=SETTLE_SECONDS, until=lambda: inside.is_live(self))
         inside.check_live(self)
+        if self.producers is not None:
+            self._finish_producers(self.producers)
         self._finish()
+        if self.producers is not None:
+            self.producers.check()
         inside.check_equal(self)
         self.record.take(events.End(at=self.record.now))
         self._stop()
@@ -198,7 +207,7 @@ class Simulation:
             self.world.later(0.5, self._look_inside)
 
     def _do(self, step: Step) -> None:
-        is_told_by_client = step.kind in ("publish", "subscribe", "stranger", "revoke", "erase")
+        is_told_by_client = step.kind in ("publish", "subscribe", "stranger", "revoke", "erase", "produce")
         self.world.tell(f"-- {step.kind}" if is_told_by_client else f"-- {step.kind} {step.arguments}")
         if step.kind in WEIGHTS or step.kind in LEASE_WEIGHTS or step.kind in STRANGER_WEIGHTS:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
@@ -249,6 +258,17 @@ class Simulation:
             server.start_again()
         return bool(refusing)
 
+    @property
+    def _may_be_full(self) -> bool:
+        """A journal that was opened with a clock behind it expires nothing until then, and may stay full."""
+        return not self.checker.clock_is_true and self.plan.setup["limits"] == "few channels"
+
+    def _finish_producers(self, producers: Producers) -> None:
+        """Let every producer publish what is in its outbox."""
+        self._wait(HEAL_SECONDS, least=0.0, until=lambda: producers.are_done)
+        if not self._may_be_full:
+            producers.check_done()
+
     def _finish(self) -> None:
         """Publish once more on every channel, and let every subscriber read to the end."""
         for server in self.servers:
@@ -264,9 +284,7 @@ class Simulation:
             self.world.run(self.world.now + random.uniform(0.0, 0.02))
             publisher.publish("balancer", [(channel,)], f"last on {channel}", "accepted")
         self._wait(DELIVERY_SECONDS, least=3.0, until=lambda: inside.all_have_read(self))
-        # A journal that was opened with a clock behind it expires nothing until then, and may stay full.
-        may_be_full = not self.checker.clock_is_true and self.plan.setup["limits"] == "few channels"
-        for name, publication in () if may_be_full else self.checker.publications.items():
+        for name, publication in () if self._may_be_full else self.checker.publications.items():
             if publication.key is not None and publication.key.startswith("last on") and not publication.ids:
                 raise BrokenPromise(f"live again: {name} could not be published after all faults had ended")
         for subscriber in self.subscribers.values():
@@ -280,6 +298,8 @@ class Simulation:
         for subscriber in self.subscribers.values():
             subscriber.leave()
         self.probes.leave()
+        if self.producers is not None:
+            self.producers.leave()
         if self.other is not None:
             self.other.stop()
         self.balancer.process.die()
@@ -342,6 +362,18 @@ class Simulation:
 
     def do_erase(self, which: str, back: int, target: str, node: int) -> None:
         self.erasures.erase(which, back, "balancer" if target == "balancer" else self._server(node).name)
+
+    def do_produce(self, producer: int, channels: tuple[str, ...]) -> None:
+        assert self.producers is not None
+        self.producers.outboxes[producer].write(channels)
+
+    def do_take_over(self, producer: int) -> None:
+        assert self.producers is not None
+        self.producers.outboxes[producer].take_over()
+
+    def do_hang_producer(self, producer: int, seconds: float) -> None:
+        assert self.producers is not None
+        self.producers.hang(producer, seconds)
 
     # Faults of servers.
 

@@ -16,7 +16,7 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Tail
 from tests.simulation import inside
 from tests.simulation.observed_node import BUG
-from tests.simulation.plan import ERASURES, LEASES, STRANGERS, USERS, WORKERS, make_plan
+from tests.simulation.plan import ERASURES, LEASES, PRODUCERS, STRANGERS, USERS, WORKERS, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
 from tests.simulation.steps import FAULT_SECONDS, Plan, Step
@@ -31,6 +31,7 @@ LEASE_BATCHES = 3
 STRANGER_BATCHES = 3
 USER_BATCHES = 3
 ERASURE_BATCHES = 6
+PRODUCER_BATCHES = 6
 BATCH_SEEDS = 4
 """One batch is part of `make check`, all are of CI; `python -m tests.simulation --seeds 20000` runs many more."""
 
@@ -65,6 +66,12 @@ def test_seeds_with_users(batch: int, logged_failures: list[str]) -> None:
 def test_seeds_with_erasures(batch: int, logged_failures: list[str]) -> None:
     """Messages are deleted, whatever happens to the cluster meanwhile."""
     check_seeds([f"{ERASURES}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
+
+
+@pytest.mark.parametrize("batch", range(PRODUCER_BATCHES))
+def test_seeds_with_producers(batch: int, logged_failures: list[str]) -> None:
+    """Producers number their messages and take over from each other, whatever happens to the cluster meanwhile."""
+    check_seeds([f"{PRODUCERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
