@@ -107,6 +107,8 @@ class Outbox:
         Raises: BrokenPromise.
         """
         checker, place = self.record.checker, self.record.checker.order.place
+        if checker.unknowable:
+            return  # the order was put back, and goes on as if it had not been
         ids: dict[str, list[str]] = {}
         for id_, data in checker.data_at.items():
             ids.setdefault(data, []).append(id_)

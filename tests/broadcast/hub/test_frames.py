@@ -31,7 +31,19 @@ from pushup.broadcast.hub.frames import (
     read_by_parent,
     read_by_worker,
 )
-from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry, Expire, Publish, Renew, Upgrade
+from pushup.core.commands import (
+    Close,
+    Command,
+    Configure,
+    Continue,
+    Create,
+    Entry,
+    Expire,
+    Producer,
+    Publish,
+    Renew,
+    Upgrade,
+)
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Refusal
 from pushup.core.limits import Limits
@@ -49,6 +61,7 @@ COMMANDS: list[Command] = [
     batch(draft("a", "tag:é", data='{"x": [1.50, "\\u00e9"]}'), draft("b"), key="k"),
     Publish((draft("a"),), "k", "ci"),
     Publish((draft("a", event="e"), draft("b", ephemeral=True)), owner="ci"),
+    Publish((draft("a"), draft("b")), None, "ci", Producer("outbox", 2, 7)),
     Create("a", 2.5),
     Create(),
     Renew("a"),
@@ -102,7 +115,7 @@ def test_what_the_parent_says(message: ToWorker) -> None:
 
 
 def test_the_pieces_of_a_state_arrive_as_they_were() -> None:
-    """All of a state with channels, messages and keys, and its last piece."""
+    """All of a state with channels, messages, keys and producers, and its last piece."""
     state = ReplicatedState(Limits(), epoch="e1")
     state.note_changes()
     for entry in random_entries(Random(3), 60):
@@ -112,7 +125,7 @@ def test_the_pieces_of_a_state_arrive_as_they_were() -> None:
     while not isinstance(piece := outgoing.next(), Changes):
         assert read_by_worker(body(Part(piece))) == Part(piece)
         tables |= {row.key.partition("/")[0] for row in piece}
-    assert tables == {"channels", "messages", "keys"}
+    assert tables == {"channels", "messages", "keys", "producers"}
     assert read_by_worker(body(Last(piece))) == Last(piece)
 
 
