@@ -56,7 +56,7 @@ BUGS = (
                 "            self._keep(replace(row, epoch=producer.epoch))",
             ),
         ),
-        test="tests/core/test_producers.py",
+        test="tests/core/test_producer_model.py",
         why="the simulated producers are too few to be forgotten",
     ),
     Bug(
