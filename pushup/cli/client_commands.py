@@ -16,6 +16,7 @@ from uuid import uuid4
 import click
 
 from pushup.client import Ack, Client, ClientError, Closed, Gap, Item
+from pushup.outbox.database import connector, run
 from pushup.secret_files import SecretFileError, parts_of_key, read_secret, read_secrets
 
 
@@ -201,6 +202,19 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, clien
                 click.echo(f"closed: channel {item.channel!r}", err=True)
             case _:
                 _print(item, without="cursor")
+
+
+@click.command()
+@click.argument("database_url")
+@_client_options
+def outbox(database_url: str, url: str, key: str | None) -> None:
+    """Publish the outbox in the database at DATABASE_URL, until SIGTERM (docs/guide/outbox.md)."""
+    try:
+        connect = connector(database_url)
+        client = Client(url, key)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    run(connect, client)
 
 
 @click.group()
