@@ -16,7 +16,8 @@ from uuid import uuid4
 import click
 
 from pushup.client import Ack, Client, ClientError, Closed, Gap, Item
-from pushup.outbox.database import connector, run
+from pushup.outbox.database import connector
+from pushup.outbox.database import run as run_relay
 from pushup.secret_files import SecretFileError, parts_of_key, read_secret, read_secrets
 
 
@@ -211,10 +212,10 @@ def outbox(database_url: str, url: str, key: str | None) -> None:
     """Publish the outbox in the database at DATABASE_URL, until SIGTERM (docs/guide/outbox.md)."""
     try:
         connect = connector(database_url)
-        client = Client(url, key)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
-    run(connect, client)
+    with _errors_shown():
+        run_relay(connect, Client(url, key))
 
 
 @click.group()

@@ -20,8 +20,8 @@ from pushup.outbox.rows import BATCH_ROWS, Batch, Connection, Fenced, Row, Rows
 POLL_SECONDS = 0.2
 """How often it looks for rows that nobody announced."""
 
-LEASE_SECONDS = 10.0
-"""Twice what a publication may take; another relay takes over so long after one has died."""
+LEASE_SECONDS = 3.0
+"""Another relay takes over so long after one has died, or while it waits for a PushUp that hangs, which does no harm."""
 
 RETRY_SECONDS = 1.0
 """The pause after a failure, in addition to those of the client."""
