@@ -128,6 +128,7 @@ def run(kills: int, folder: Path, seed: int, show: Callable[[str], object] = lam
             time.sleep(rng.choice([0.0, 0.0, 0.5]))
             victim.start()
         processes["application"].kill()
+        time.sleep(1.0)  # PostgreSQL may still be committing what it sent
         with engine.connect() as connection:
             committed = set(connection.scalars(select(truth.c.name)))
         end = time.monotonic() + DRAIN_SECONDS

@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -28,7 +28,14 @@ class Postgres:
         self.url = f"postgresql://postgres@/postgres?host={folder}"
         self.sqlalchemy_url = self.url.replace("postgresql:", "postgresql+psycopg:")
         self._process: subprocess.Popen[bytes] | None = None
-        options = ["--auth=trust", "--username=postgres", "--no-sync", "--no-instructions", "--locale=C"]
+        options = [
+            "--auth=trust",
+            "--username=postgres",
+            "--no-sync",
+            "--no-instructions",
+            "--locale=C",
+            "--encoding=UTF8",
+        ]
         self._run("initdb", "-D", str(folder / "data"), *options).wait(START_SECONDS)
         self.start()
 
@@ -50,10 +57,8 @@ class Postgres:
         assert self._process is not None
         processes = [psutil.Process(self._process.pid)]
         for process in [*processes, *processes[0].children(recursive=True)]:
-            try:
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                pass
         self._process.wait()
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
