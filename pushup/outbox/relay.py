@@ -21,7 +21,7 @@ POLL_SECONDS = 0.2
 """How often it looks for rows that nobody announced."""
 
 LEASE_SECONDS = 3.0
-"""Another relay takes over so long after one has died, or while it waits for a PushUp that hangs, which does no harm."""
+"""Another relay takes over so long after one has died; also while one waits for a PushUp that hangs. It may."""
 
 RETRY_SECONDS = 1.0
 """The pause after a failure, in addition to those of the client."""
@@ -68,13 +68,14 @@ class Relay:
         self.close()
 
     def close(self) -> None:
-        """End the lease, so that another relay takes over at once, and close the connection."""
+        """End the lease, so that another relay takes over at once, and close all connections."""
         try:
             if self._rows is not None and self._epoch is not None:
                 self._rows.renew(self._epoch, 0.0)
         except Exception as error:  # it ends by itself
             _log.info("the lease was not given back: %s", error)
         self._disconnect()
+        self._client.close()
 
     def step(self) -> float:
         """Take the lease, or publish one batch. Returns for how many seconds there is nothing to do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
 from pushup.client import Client, Message
@@ -22,11 +23,21 @@ from pushup.outbox.sqlalchemy import add, metadata, outbox, producer
 from tests.outbox.kills import run
 from tests.outbox.postgres_server import Postgres, postgres
 from tests.outbox.simulated_pushup import SimulatedPushUp
-from tests.server.server_process import Server, clean_environment, running
+from tests.server.document_samples import sample
+from tests.server.server_process import Server, clean_environment, running, wait_until
 
 pytestmark = pytest.mark.processes
 
 KILLS = 12
+
+PAGE = "docs/guide/outbox.md"
+DJANGO_SAMPLE = sample(PAGE, "from django.db")
+DJANGO_RELAY = sample(PAGE, "python manage.py")
+SQLALCHEMY_SAMPLE = sample(PAGE, "from pushup.outbox.sqlalchemy")
+RELAY = sample(PAGE, "pushup outbox")
+THREAD = sample(PAGE, "from pushup.client")
+DATABASE_URL = "postgresql://shop@localhost/shop"
+PUSHUP_URL = "http://127.0.0.1:8080"
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +114,10 @@ def test_two_relays_give_no_number_twice(shared: Postgres, engine: Engine) -> No
 def test_the_relay_as_a_process(command: str, shared: Postgres, engine: Engine, pushup: Server) -> None:
     """It publishes to a real PushUp, polls, and ends within seconds after SIGTERM."""
     line = {
-        "pushup": [sys.executable, "-m", "pushup", "outbox", shared.url, "--url", pushup.url],
+        "pushup": [sys.executable, "-m", *shlex.split(RELAY.replace(DATABASE_URL, shared.url))],
         "module": [sys.executable, "-m", "pushup.outbox", shared.url, pushup.url],
     }[command]
+    line = [each.replace(PUSHUP_URL, pushup.url) for each in line]
     with subprocess.Popen(line, env=clean_environment(), stderr=subprocess.PIPE) as process:
         try:
             with Session(engine) as session, session.begin():
@@ -137,26 +149,55 @@ def test_another_database_is_refused(url: str, says: str) -> None:
         assert says in result.stderr
 
 
+def test_a_relay_in_a_thread(shared: Postgres, engine: Engine, pushup: Server) -> None:
+    """The samples for SQLAlchemy, and of a relay within the application."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    class Order(Base):
+        __tablename__ = "orders"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    Base.metadata.create_all(engine)
+    try:
+        exec(SQLALCHEMY_SAMPLE, {"Session": Session, "engine": engine, "order": Order(id=7)})
+        names: dict[str, Any] = {"threading": threading}
+        text = THREAD.replace(DATABASE_URL, shared.url).replace(PUSHUP_URL, pushup.url)
+        start, stop, _ = text.partition("relay.stop()")
+        before = threading.active_count()
+        exec(start, names)
+        try:
+            assert followed(pushup, 1, "order:7") == [{"state": "shipped"}]
+        finally:
+            exec(stop, names)
+            wait_until(lambda: threading.active_count() == before, "the end of the thread")
+    finally:
+        Base.metadata.drop_all(engine)
+
+
 DJANGO = """
-import django
+import django, sys
 from django.conf import settings
 settings.configure(INSTALLED_APPS=["pushup.outbox.django"], DATABASES={"default": DATABASE}, USE_TZ=True)
 django.setup()
-from django.core.management import call_command
-from django.db import transaction
-from pushup.outbox.django.publishing import publish
+from django.core.management import call_command, execute_from_command_line
+
+class Order:
+    pk = 7
+    def save(self): pass
+
+order = Order()
 call_command("migrate", verbosity=0)
 call_command("makemigrations", "--check", "--dry-run", verbosity=0)
-with transaction.atomic():
-    publish("news", {"n": 1})
-    publish(["news", "other"], {"n": 2}, event="answer")
+SAMPLE
 try:
     with transaction.atomic():
-        publish("news", {"n": 3})
+        publish("order:7", "rolled back")
         raise KeyError
 except KeyError:
-    pass
-call_command("pushup_outbox", URL)
+    publish(["order:7", "other"], 2, event="answer")
+execute_from_command_line(sys.argv)
 """
 
 
@@ -166,10 +207,11 @@ def test_django(kind: str, shared: Postgres, pushup: Server, tmp_path: Path) -> 
     database: dict[str, Any] = {"ENGINE": f"django.db.backends.{kind}", "NAME": str(tmp_path / "application.db")}
     if kind == "postgresql":
         database |= {"NAME": "postgres", "USER": "postgres", "HOST": shared.url.partition("host=")[2]}
-    program = DJANGO.replace("DATABASE}", f"{database}}}").replace("URL", repr(pushup.url))
-    with subprocess.Popen([sys.executable, "-c", program], env=clean_environment()) as process:
+    program = DJANGO.replace("DATABASE}", f"{database}}}").replace("SAMPLE", DJANGO_SAMPLE)
+    arguments = DJANGO_RELAY.replace(PUSHUP_URL, pushup.url).split()[2:]
+    with subprocess.Popen([sys.executable, "-c", program, *arguments], env=clean_environment()) as process:
         try:
-            assert followed(pushup, 2) == [{"n": 1}, {"n": 2}]
+            assert followed(pushup, 2, "order:7") == [{"state": "shipped"}, 2]
             process.send_signal(signal.SIGTERM)
             assert process.wait(20) == 0
         finally:
@@ -189,11 +231,11 @@ def test_every_committed_message_is_seen_once_whatever_is_killed(
     assert len(result.committed) > KILLS
 
 
-def followed(server: Server, count: int) -> list[Any]:
-    """The data of the first messages on `news`."""
+def followed(server: Server, count: int, channel: str = "news") -> list[Any]:
+    """The data of the first messages on a channel."""
     client = Client(server.url)
     found: list[Any] = []
-    for item in client.follow("news"):
+    for item in client.follow(channel):
         if isinstance(item, Message):
             found.append(item.data)
         if len(found) == count:
