@@ -114,7 +114,7 @@ class Rows:
             rows = [Row(*row) for row in self._run(f"{columns} WHERE sequence IS NOT NULL ORDER BY sequence")]
             if not rows:
                 waiting = self._run(f"{columns} WHERE sequence IS NULL AND error IS NULL ORDER BY id LIMIT ?", most)
-                rows = [Row(*row[:4], number) for number, row in enumerate(_cut(waiting), first)]
+                rows = [Row(row[0], row[1], row[2], row[3], number) for number, row in enumerate(_cut(waiting), first)]
                 for row in rows:
                     self._run("UPDATE pushup_outbox SET sequence = ? WHERE id = ?", row.sequence, row.id)
                 self._lock(epoch, "next_sequence = ?", first + len(rows))

@@ -31,7 +31,7 @@ def write(engine: Engine, writer: str) -> None:
                 after = session.scalar(select(truth.c.name).order_by(truth.c.id.desc()).limit(1))
                 is_kept = random.random() > 0.2
                 for _ in range(random.randint(1, 3)):
-                    name = f"{writer}-{number}" if is_kept else f"{writer}-{number}-rolled-back"
+                    name = f"{writer}-{number}" if is_kept else f"{writer}-rolled-back-{number}"
                     add(session, ["all", writer], {"name": name, "after": after})
                     session.execute(insert(truth).values(name=name))
                     number += 1
