@@ -16,8 +16,6 @@ from uuid import uuid4
 import click
 
 from pushup.client import Ack, Client, ClientError, Closed, Gap, Item
-from pushup.outbox.database import connector
-from pushup.outbox.database import run as run_relay
 from pushup.secret_files import SecretFileError, parts_of_key, read_secret, read_secrets
 
 
@@ -210,12 +208,14 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, clien
 @_client_options
 def outbox(database_url: str, url: str, key: str | None) -> None:
     """Publish the outbox in the database at DATABASE_URL, until SIGTERM (docs/guide/outbox.md)."""
+    from pushup.outbox.database import connector, run  # the other commands need no database
+
     try:
         connect = connector(database_url)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     with _errors_shown():
-        run_relay(connect, Client(url, key))
+        run(connect, Client(url, key))
 
 
 @click.group()

@@ -83,7 +83,7 @@ class Rows:
         )
         taken = self._run(
             "UPDATE pushup_outbox_producer SET epoch = epoch + 1, holder = ?, lease_until = NOW + ?"
-            " WHERE id = 1 AND lease_until < NOW RETURNING epoch",
+            " WHERE id = 1 AND lease_until <= NOW RETURNING epoch",
             holder, seconds,
         )  # fmt: skip
         return int(taken[0][0]) if taken else None
