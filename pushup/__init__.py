@@ -13,6 +13,7 @@
 | `host/` | what concerns the process and its machine: limits, the log, systemd, checks before the start |
 | `transport/` | bytes between processes, and to other servers |
 | `client/` | the Python client |
+| `outbox/` | publishes the rows of an application's database; imports only the client |
 | `browser/` | the client for web pages: `pushup.js` |
 | `cli/` | the command line |
 | `parts` | the parts that the settings choose: the broadcast, the node, and who authorizes polls |
