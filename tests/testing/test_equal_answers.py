@@ -29,12 +29,12 @@ DATA = st.sampled_from([1, "two", {"three": [3]}, None, "x" * 200])
 Call = tuple[str, str, Any, dict[str, str]]
 
 
-PUBLICATIONS = st.tuples(
+PUBLICATIONS: st.SearchStrategy[Call] = st.tuples(
     st.just("POST"), st.just("/v1/messages"),
     st.fixed_dictionaries({"channels": CHANNELS}, optional={"data": DATA, "ephemeral": st.booleans()}),
     st.sampled_from([{}, {"Idempotency-Key": "k1"}, {"Idempotency-Key": "k2"}]),
 )  # fmt: skip
-POLLS = st.tuples(
+POLLS: st.SearchStrategy[Call] = st.tuples(
     st.just("POST"), st.just("/v1/poll"),
     st.fixed_dictionaries(
         {"channels": CHANNELS, "cursor": st.integers(-2, 5), "timeout": st.just(0)},
@@ -42,11 +42,11 @@ POLLS = st.tuples(
     ),
     st.just({}),
 )  # fmt: skip
-CHANNEL_CALLS = st.tuples(
+CHANNEL_CALLS: st.SearchStrategy[Call] = st.tuples(
     st.sampled_from(["GET", "PUT", "DELETE", "PATCH"]), st.sampled_from(["/v1/channels/a", "/v1/channels/b"]),
     st.sampled_from([None, {"ttl": 600}, {"ttl": -1}]), st.just({}),
 )  # fmt: skip
-OTHER_CALLS = st.tuples(
+OTHER_CALLS: st.SearchStrategy[Call] = st.tuples(
     st.sampled_from(["GET", "POST", "DELETE"]),
     st.sampled_from(["/v1/channels", "/v1/nothing", "/v1/cursor", "/healthz", "/readyz"]),
     st.sampled_from([None, {}, {"name": "b"}]), st.just({}),
