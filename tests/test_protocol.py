@@ -18,6 +18,7 @@ UNCHECKED = {
     "ACK-1": "what 201 means: the other checks are about that",
     "ACK-5": "needs a server that fails after it has published",
     "KEY-3": "needs more time, or more keys, than a check can use",
+    "PROD-7": "needs more producers than a check can use",
     "CLIENT": "about clients",
     "TICKET-4": "needs an application that allows polls for moments",
     "TOKEN-4": "needs to know by how much the server lets clocks differ",

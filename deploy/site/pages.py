@@ -30,8 +30,10 @@ _LINK = r"(?P<name>\[[\w./-]+\.(?:md|yaml))?\]\((?P<path>[^)#:\s]+)(?P<anchor>#[
 _CODE_OR_LINK = re.compile(f"{_CODE}|{_LINK}", re.MULTILINE | re.DOTALL)
 """A sample of code, which is left alone, or a link to a file; `name` is "[http.md" if its text is a file's name."""
 
-_PICTURE = re.compile(r'(?<= src=")[^":]+|(?<= srcset=")[^":]+')
-"""A file that HTML shows."""
+_CODE_OR_PICTURE = re.compile(
+    _CODE + r'|(?<= src=")(?P<src>[^":]+)|(?<= srcset=")(?P<srcset>[^":]+)', re.MULTILINE | re.DOTALL
+)
+"""A sample of code, or a file that HTML shows."""
 
 
 def stage(out: Path, ref: str) -> None:
@@ -97,7 +99,7 @@ def _with_links(file: str, on_site: set[str], ref: str) -> str:
         return f"{name}]({led(path)}{anchor})"
 
     text = _CODE_OR_LINK.sub(replaced, (ROOT / file).read_text())
-    return _PICTURE.sub(lambda found: led(found[0]), text)
+    return _CODE_OR_PICTURE.sub(lambda found: led(found[0]) if found["src"] or found["srcset"] else found[0], text)
 
 
 def _schema_page() -> str:

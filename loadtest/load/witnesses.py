@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from itertools import cycle, pairwise
 from typing import NamedTuple
 
@@ -107,6 +108,7 @@ class Witnesses:
             for reader in self._readers:
                 reader.messages += _read_all(client, reader.cursor)
         found = {message.id: message.data for message in everything}
+        expected = _without_cursors(everything)
         acknowledged = {id_: data for publisher in self._publishers for id_, data in publisher.acknowledged.items()}
         chains = [everything, *(reader.messages for reader in self._readers)]
         return Found(
@@ -116,7 +118,7 @@ class Witnesses:
             sum(map(_repeated, chains)),
             sum(map(_out_of_order, chains)),
             sum(reader.gaps for reader in self._readers),
-            f"{sum(reader.messages == everything for reader in self._readers)} of {len(self._readers)}",
+            f"{sum(_without_cursors(reader.messages) == expected for reader in self._readers)} of {len(self._readers)}",
         )
 
     def longest(self) -> Longest:
@@ -130,6 +132,11 @@ class Witnesses:
     def _servers(self, number: int) -> _Servers:
         first = number % len(self._urls)
         return _Servers([*self._urls[first:], *self._urls[:first]], self._key)
+
+
+def _without_cursors(chain: list[Message]) -> list[Message]:
+    """The same messages, however they were divided into answers."""
+    return [replace(message, cursor="") for message in chain]
 
 
 def _repeated(chain: list[Message]) -> int:

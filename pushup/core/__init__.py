@@ -10,6 +10,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `message_cache` | all cached messages, bounded |
 | `erasure` | removing messages that somebody wants gone |
 | `bounded_table` | tables that keep rows for some time, such as that of idempotency keys |
+| `producers` | one of them: the last publication of each producer that counts its messages |
 | `revocations` | one of them: which tokens and tickets nobody may use any more |
 | `rows`, `snapshot` | the rows of the state as values; the whole state as one, and how rows are stored and sent |
 | `change_log` | which rows changed since the last checkpoint |

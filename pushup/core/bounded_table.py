@@ -62,6 +62,10 @@ class BoundedTable(Generic[R]):
         for _ in range(min(2, len(self._rows) - self.limit)):
             self._drop_oldest()
 
+    def rank(self, row: R) -> tuple[int, ...]:
+        """Of two rows with one name, in states that a new epoch comes from, that with the higher rank stays."""
+        return ()
+
     @property
     def next_time(self) -> float | None:
         """When the oldest row is due to go."""

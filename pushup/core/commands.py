@@ -33,17 +33,30 @@ class Draft(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fi
         return Draft(self.channels, self.data.copy(), self.attributes)
 
 
+class Producer(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """A publication's place among all those of one producer, who counts its own messages (`producers`).
+
+    `sequence`: the number of the publication's first message. Numbers go on from one `epoch` of the producer to the
+    next: an epoch only says who is the producer now.
+    """
+
+    name: str
+    epoch: int
+    sequence: int
+
+
 class Publish(Struct, frozen=True, omit_defaults=True, tag="publish", forbid_unknown_fields=True):
     """Publish all these messages or none (PushUp §3.3, batch publication).
 
     If the `key` is still remembered, nothing is published: the outcome is the first one again, or `KeyReused` if these
     are different messages. No key is remembered if all messages are ephemeral. `owner`: the name of the publisher's
-    key, whose messages they count as.
+    key, whose messages they count as. A publication has a key, or a producer, or neither.
     """
 
     messages: tuple[Draft, ...]
     key: str | None = None
     owner: str = ""
+    producer: Producer | None = None
 
     @property
     def width(self) -> int:
@@ -51,7 +64,7 @@ class Publish(Struct, frozen=True, omit_defaults=True, tag="publish", forbid_unk
 
     def copy(self) -> Publish:
         """One whose messages have their own data."""
-        return Publish(tuple([draft.copy() for draft in self.messages]), self.key, self.owner)
+        return Publish(tuple([draft.copy() for draft in self.messages]), self.key, self.owner, self.producer)
 
     @property
     def is_ephemeral(self) -> bool:
@@ -182,13 +195,21 @@ class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     command: Command
 
 
-class Published(Struct, frozen=True):
-    """The places that a publication's messages got: `count` places, the first is `sequence`."""
+class Published(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The places that a publication's messages got: `count` places, the first is `sequence`.
+
+    `after_loss`: the producer's numbers before this publication's are not known.
+    """
 
     epoch: str
     sequence: int
     count: int
     time: float
+    after_loss: bool = False
+
+
+class Duplicate(Struct, frozen=True):
+    """The producer has published these numbers before its last publication; their places are not known any more."""
 
 
 class ChannelState(Struct, frozen=True):
@@ -227,7 +248,7 @@ class Done(Struct, frozen=True):
     """The outcome of the commands that only broadcasts append."""
 
 
-Outcome = Published | ChannelState | Closed | RevokedBefore | Erased | Expired | Done | PushUpError
+Outcome = Published | Duplicate | ChannelState | Closed | RevokedBefore | Erased | Expired | Done | PushUpError
 """Errors are values here: an error is as much a part of the order as a success, and the same on every node."""
 
 

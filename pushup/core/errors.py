@@ -79,6 +79,22 @@ class KeyReused(PushUpError):
     """The idempotency key was used for another publication."""
 
 
+class ProducerConflict(PushUpError):
+    """The producer's numbers do not follow those of its last publication; `expected` is the next one."""
+
+    def __init__(self, detail: str, *, expected: int) -> None:
+        super().__init__(detail, field="producer.sequence")
+        self.expected = expected
+
+
+class ProducerFenced(PushUpError):
+    """A later epoch of the producer, `epoch`, has published."""
+
+    def __init__(self, detail: str, *, epoch: int) -> None:
+        super().__init__(detail, field="producer.epoch")
+        self.epoch = epoch
+
+
 class Overloaded(PushUpError):
     """A limit is reached."""
 

@@ -16,12 +16,13 @@ from pushup.core.change_log import Name
 from pushup.core.cursor import PastEpoch
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
+from pushup.core.producers import Producers
 from pushup.core.revocations import Revocations
 from pushup.core.rows import ChannelRow, MessageRow, Row, Rows
 
 CHANNELS, MESSAGES = "channels", "messages"
 
-BOUNDED: list[type[BoundedTable[Any]]] = [Keys, Revocations]
+BOUNDED: list[type[BoundedTable[Any]]] = [Keys, Revocations, Producers]
 """The tables that keep rows for some time. A new one is added here, and written in a module of its own."""
 
 encode = msgspec.json.Encoder().encode

@@ -129,11 +129,19 @@ class ReplicatedState(StateRows):
             if before.fingerprint == command.fingerprint:
                 return before.outcome
             return _key_reused()
+        producer, after_loss = command.producer, False
+        if producer is not None:
+            known = self.producers.known(command, producer, entry.epoch, self.past_epochs)
+            if known is not None:
+                return known
+            after_loss = self.producers.is_after_loss(command, producer)
         if (error := self._why_not(command.messages)) is not None:
             return error
         for sequence, draft in enumerate(command.messages, entry.sequence):
             self._add(draft, sequence, entry.time, command.owner)
-        outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time)
+        outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time, after_loss)
+        if producer is not None:
+            self.producers.add(command, producer, outcome)
         if key is not None and not command.is_ephemeral:
             self.keys.put(Remembered.of(key, outcome, command.fingerprint))
         return outcome

@@ -13,6 +13,7 @@ from pushup.core.cursor import NO_PAST, Cursor
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import Rules
 from pushup.core.message_cache import MessageCache
+from pushup.core.producers import Producers
 from pushup.core.revocations import Revocations
 from pushup.core.snapshot import BOUNDED, CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Table, Tables, stored
 
@@ -48,6 +49,7 @@ class StateRows:
         """As `channels`."""
         self.keys = cast("Keys", self.bounded[Keys.name])
         self.revocations = cast("Revocations", self.bounded[Revocations.name])
+        self.producers = cast("Producers", self.bounded[Producers.name])
         self._tables: dict[str, Table] = {CHANNELS: self.channels, MESSAGES: self.cache, **self.bounded}
 
     @property

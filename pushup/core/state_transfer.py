@@ -186,8 +186,8 @@ def head_of_new_epoch(epoch: str, *states: ReplicatedState) -> Head:
 def rows_of_new_epoch(*states: ReplicatedState) -> Iterator[Stored]:
     """The rows of the same: the open channels of the last state, no messages, and the bounded tables of all states.
 
-    A row that is in several states is what the last of them says. The states may change meanwhile: a channel that is
-    closed before its turn, and rows of later entries, are left out.
+    Of a row that is in several states, the one with the highest rank stays, and of equal ones that of the last state.
+    The states may change meanwhile: a channel that is closed before its turn, and rows of later entries, are left out.
     """
     channels, last_id = states[-1].channels, states[-1].channels.last_id
     ends = [(state, state.cursor.sequence) for state in states]
@@ -196,12 +196,13 @@ def rows_of_new_epoch(*states: ReplicatedState) -> Iterator[Stored]:
         if channel is not None and 0 < channel.id <= last_id:
             emptied = replace(channel, dropped_sequence=0, reason="expired", closed_sequence=0, erased_sequence=0)
             yield stored(CHANNELS, name, emptied)
-    for number, (state, end) in enumerate(ends, 1):
+    for number, (state, end) in enumerate(ends):
         for table in state.bounded.values():
-            others = [other.bounded[table.name] for other in states[number:]]
+            in_all = [other.bounded[table.name] for other in states]
             for name in table.names():
+                ranks = [(t.rank(r), n) for n, t in enumerate(in_all) if (r := t.row(name)) is not None]
                 row = table.row(name)
-                if row is not None and row.sequence <= end and not any(other.row(name) for other in others):
+                if row is not None and row.sequence <= end and max(ranks)[1] == number:
                     yield stored(table.name, name, row)
 
 

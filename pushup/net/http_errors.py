@@ -17,6 +17,8 @@ from pushup.core.errors import (
     InvalidToken,
     KeyReused,
     Overloaded,
+    ProducerConflict,
+    ProducerFenced,
     PushUpError,
     QuotaExceeded,
     Revoked,
@@ -125,6 +127,8 @@ PROBLEM_TYPES: dict[type[PushUpError], ProblemType] = {
     NotAcceptable: ProblemType(406, "not-acceptable", "No acceptable format"),
     RequestTimeout: ProblemType(408, "request-timeout", "Request timed out"),
     ChannelExists: ProblemType(409, "channel-exists", "Channel already exists"),
+    ProducerConflict: ProblemType(409, "producer-sequence", "Not the producer's next number"),
+    ProducerFenced: ProblemType(409, "producer-fenced", "Another producer has taken over"),
     MessageTooLarge: ProblemType(413, "message-too-large", "Message too large"),
     RequestTooLarge: ProblemType(413, "request-too-large", "Request body too large"),
     TargetTooLong: ProblemType(414, "target-too-long", "Request target too long"),
@@ -146,6 +150,8 @@ class Problem(Struct, omit_defaults=True):
     status: int
     detail: str
     field: str | None = None
+    next: int | None = None
+    epoch: int | None = None
 
 
 _encode = msgspec.json.Encoder().encode
@@ -161,6 +167,10 @@ def problem(error: PushUpError, *, for_operator: bool = False) -> Response:
     kind = problem_type(type(error))
     detail = f"{error.detail}: {error.operator_detail}" if for_operator and error.operator_detail else error.detail
     body = Problem(f"urn:pushup:{kind.code}", kind.title, kind.status, detail, error.field)
+    if isinstance(error, ProducerConflict):
+        body.next = error.expected
+    elif isinstance(error, ProducerFenced):
+        body.epoch = error.epoch
     headers: tuple[Header, ...] = ()
     if isinstance(error, MethodNotAllowed):
         headers = ((b"Allow", error.allow.encode()),)

@@ -201,6 +201,7 @@ def test_an_image_needs_no_shell_and_writes_to_its_volume_only(built: Built) -> 
         docker.run("stop", "contained")
         assert docker.run("inspect", "--format", "{{.State.ExitCode}}", "contained").strip() == "0"
         docker.run("start", "contained")
+        wait_until(lambda: _running(docker) == ["healthy"], lambda: docker.run("logs", "contained"))
         assert '"data": "kept"' in docker.run("exec", "contained", "pushup", "poll", "--once", "news")
     finally:
         docker.run("rm", "--force", "--volumes", "contained")

@@ -7,6 +7,9 @@
 | `issued_before`, any number | a time that is not in the future |
 | `token`, any text | a token that this server accepts |
 | `ticket`, any text | a ticket of this server |
+| `channel` and `owner` of what is deleted | exactly one of them; `until` a cursor of this order |
+| events of a stream | those of JSON; with the format raw, data is what was published |
+| `Idempotency-Key` and `producer` | one of them |
 """
 
 from __future__ import annotations
@@ -74,7 +77,18 @@ def map_path_parameters(context: schemathesis.HookContext, path_parameters: Any)
 
 @schemathesis.hook
 def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: Any) -> None:
-    if isinstance(case.body, dict) and isinstance(case.body.get("token"), str):
-        del case.body["token"]
+    if isinstance(case.body, dict):
+        if isinstance(case.body.get("token"), str):
+            del case.body["token"]
+        if case.headers and "Idempotency-Key" in case.headers:
+            case.body.pop("producer", None)
+        if case.body.get("format") == "raw":
+            del case.body["format"]
     if case.query:
         case.query.pop("ticket", None)
+        if case.query.get("format") == "raw":
+            del case.query["format"]
+    if (case.method.lower(), case.path) == ("delete", "/v1/messages") and isinstance(case.query, dict):
+        case.query.setdefault("channel", EXISTING_CHANNEL)
+        case.query.pop("owner", None)
+        case.query.pop("until", None)

@@ -234,7 +234,8 @@ class CatchUp:
     async def _state(self, loaded: Loaded) -> ReplicatedState:
         """The checkpoint with the entries applied, up to the first that cannot be.
 
-        Without the keys of those entries if a part of the checkpoint is missing: their outcomes may have been others.
+        Without the keys and producers of those entries if a part of the checkpoint is missing: their outcomes may have
+        been others.
         """
         state = await restored(loaded.snapshot, self._pace)
         for logged in loaded.entries:
@@ -242,7 +243,7 @@ class CatchUp:
             if not isinstance(entry, Entry):
                 break
             if isinstance(entry.command, Publish) and not loaded.complete:
-                entry = structs.replace(entry, command=structs.replace(entry.command, key=None))
+                entry = structs.replace(entry, command=structs.replace(entry.command, key=None, producer=None))
             await self._pace.spend(work_of(entry, state.time))
             try:
                 state.apply(entry)

@@ -81,16 +81,16 @@ class BodyDecoder(Generic[T]):
         shape: type[T],
         example: str,
         *,
-        items: type[Struct] | None = None,
+        parts: Mapping[str, type[Struct]] | None = None,
         choices: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        """For error details: `example` is a good body, `items` the shape of the objects inside of a body, `choices`
+        """For error details: `example` is a good body, `parts` the shapes of the objects in fields of a body, `choices`
         the values of fields that are a `Literal`.
         """
         self._decoder = msgspec.json.Decoder(shape)
         self._example = example
         self._fields = _names(shape)
-        self._item_fields = _names(items) if items else ()
+        self._part_fields = {field: _names(part) for field, part in (parts or {}).items()}
         self._choices = choices or {}
 
     def decode(self, body: bytes) -> T:
@@ -117,7 +117,7 @@ class BodyDecoder(Generic[T]):
         if text.startswith((_UNKNOWN, _MISSING)):
             is_missing = text.startswith(_MISSING)
             name = shown_name(text[len(_MISSING if is_missing else _UNKNOWN) : -1])
-            known = self._item_fields if path else self._fields
+            known = self._part_fields[path.partition("[")[0]] if path else self._fields
             detail = f"the field `{name}` is missing" if is_missing else _unknown_field(name, known)
             return BadRequest(detail, field=f"{path}.{name}" if path else name)
         if path in self._choices:

@@ -4,6 +4,7 @@
     {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing
     {..., "event": "answer", "ephemeral": true}                           of each message; optional
     {..., "ack": "stable", "ack_timeout": 5}                              the acknowledgement to wait for; optional
+    {..., "producer": {"name": "outbox", "epoch": 1, "sequence": 0}}      for producers that count; optional
 
 `data` is checked to be JSON in UTF-8 and kept as it was written. `schemas` has the fields.
 """
@@ -16,9 +17,9 @@ from typing import NamedTuple, get_args
 from msgspec import UNSET, Raw
 
 from pushup.core.channel import Attributes, attributes_of
-from pushup.core.commands import Ack, Confirmation, Draft, Outcome, Publish, Published
+from pushup.core.commands import Ack, Confirmation, Draft, Duplicate, Outcome, Producer, Publish, Published
 from pushup.core.cursor import Cursor
-from pushup.core.errors import BadRequest, PushUpError
+from pushup.core.errors import BadRequest, Forbidden, PushUpError
 from pushup.core.grant import Grant
 from pushup.net.api.access import Access, check_channels
 from pushup.net.api.bodies import BodyDecoder, check_name, write
@@ -27,6 +28,7 @@ from pushup.net.api.node_interface import Node
 from pushup.net.api.publishers import Publishers
 from pushup.net.api.schemas import (
     MessageBody,
+    ProducerBody,
     PublicationBody,
     PublicationLimits,
     PublishedMany,
@@ -48,12 +50,20 @@ EVENT_LIMIT = 64
 RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "expiry", "gap", "message", "open", "ticket"})
 """For events of PushUp's own, and those that browsers' `EventSource` fires."""
 
-_EVENT = re.compile(r"[A-Za-z0-9_.:/-]+").fullmatch
+PRODUCER_LIMIT = 128
+"""Characters of a producer's name."""
+
+NUMBER_LIMIT = 2**53
+"""Numbers of producers are below this: JSON has larger ones, but JavaScript rounds them."""
+
+DUPLICATE = b'{"duplicate":true}'
+
+_WORD = re.compile(r"[A-Za-z0-9_.:/-]+").fullmatch
 
 _publication = BodyDecoder(
     PublicationBody,
     '{"channels": ["news"], "data": "hello"}',
-    items=MessageBody,
+    parts={"messages": MessageBody, "producer": ProducerBody},
     choices={"ack": get_args(Ack)},
 )
 
@@ -83,6 +93,8 @@ class Publishing:
         for draft in command.messages:
             check_channels(grant, "publish", draft.channels, self._node, self._rules)
         if grant.is_of_token:
+            if command.producer is not None:
+                raise Forbidden("only publish keys have producers, not tokens", field="producer")
             self._publishers.check_rate(grant, len(command.messages))
         audited = self._publishers.audited_channels(command) if self._publishers.audit else ()
 
@@ -90,6 +102,9 @@ class Publishing:
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, PushUpError):
                 self._error_responder.answer(outcome, exchange, grant)
+                return
+            if isinstance(outcome, Duplicate):
+                exchange.respond(Response(200, DUPLICATE))
                 return
             assert isinstance(outcome, Published)
             self._publishers.published(grant, outcome, audited)
@@ -125,6 +140,7 @@ def read_publication(body: bytes, key: str | None, limits: PublicationLimits, ow
     Raises: BadRequest, MessageTooLarge.
     """
     given = _publication.decode(body)
+    producer = None if given.producer is None else _producer(given.producer, key)
     if not 0 < given.ack_timeout <= ACK_LIMIT_SECONDS:
         raise BadRequest(
             f"ack_timeout must be above 0 and at most {ACK_LIMIT_SECONDS:.0f} seconds", field="ack_timeout"
@@ -141,14 +157,14 @@ def read_publication(body: bytes, key: str | None, limits: PublicationLimits, ow
             raise BadRequest(f"a publication can have at most {limits.batch_limit} messages", field="messages")
         drafts = tuple(_draft(m.channels, m.data, m, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
         _check_size(drafts, limits, field="messages")
-        return Publication(Publish(drafts, key, owner), True, given.ack, given.ack_timeout)
+        return Publication(Publish(drafts, key, owner, producer), True, given.ack, given.ack_timeout)
     if given.channels is UNSET:
         raise BadRequest("the field `channels` is missing", field="channels")
     if given.data is UNSET:
         raise BadRequest("the field `data` is missing", field="data")
     drafts = (_draft(given.channels, given.data, given, "", limits),)
     _check_size(drafts, limits, field="channels")
-    return Publication(Publish(drafts, key, owner), False, given.ack, given.ack_timeout)
+    return Publication(Publish(drafts, key, owner, producer), False, given.ack, given.ack_timeout)
 
 
 def _draft(channels: tuple[str, ...], data: Raw, given: Attributes, at: str, limits: PublicationLimits) -> Draft:
@@ -167,8 +183,20 @@ def _draft(channels: tuple[str, ...], data: Raw, given: Attributes, at: str, lim
     return Draft(tuple(dict.fromkeys(channels)), data.copy(), attributes_of(given))
 
 
+def _producer(given: ProducerBody, key: str | None) -> Producer:
+    if key is not None:
+        raise BadRequest("give either an Idempotency-Key or a producer, not both", field="Idempotency-Key")
+    if len(given.name) > PRODUCER_LIMIT or not _WORD(given.name):
+        text = f"a producer's name has 1 to {PRODUCER_LIMIT} letters, digits or any of _.:/-"
+        raise BadRequest(text, field="producer.name")
+    for field, number in (("epoch", given.epoch), ("sequence", given.sequence)):
+        if not 0 <= number < NUMBER_LIMIT:
+            raise BadRequest(f"{field} must be at least 0 and below 2^53", field=f"producer.{field}")
+    return Producer(given.name, given.epoch, given.sequence)
+
+
 def _check_event(event: str, field: str) -> None:
-    if len(event) > EVENT_LIMIT or not _EVENT(event):
+    if len(event) > EVENT_LIMIT or not _WORD(event):
         raise BadRequest(f"an event's name has 1 to {EVENT_LIMIT} letters, digits or any of _.:/-", field=field)
     if event in RESERVED_EVENTS:
         raise BadRequest(f"the name {event} is reserved; choose another", field=field)
@@ -191,5 +219,5 @@ def write_published(published: Published, as_list: bool, confirmed: Confirmation
     acknowledged = () if confirmed is None else (confirmed.ack, confirmed.replicas, confirmed.nodes)
     if as_list:
         ids = tuple(f"{epoch}-{n}" for n in range(first, last + 1))
-        return write(PublishedMany(ids, published.time, cursor, *acknowledged))
-    return write(PublishedOne(cursor, published.time, cursor, *acknowledged))
+        return write(PublishedMany(ids, published.time, cursor, published.after_loss, *acknowledged))
+    return write(PublishedOne(cursor, published.time, cursor, published.after_loss, *acknowledged))

@@ -67,12 +67,19 @@ class MessageBody(Attributes, frozen=True):
     data: Raw
 
 
+class ProducerBody(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    epoch: int
+    sequence: int
+
+
 class PublicationBody(Attributes, frozen=True):
     ack: Ack = "accepted"
     ack_timeout: float = ACK_SECONDS
     channels: tuple[str, ...] | UnsetType = UNSET
     data: Raw | UnsetType = UNSET
     messages: tuple[MessageBody, ...] | UnsetType = UNSET
+    producer: ProducerBody | None = None
 
 
 class CreateBody(Struct, forbid_unknown_fields=True):
@@ -117,6 +124,7 @@ class PublishedOne(Struct, frozen=True, omit_defaults=True):
     id: str
     time: float
     cursor: str
+    after_loss: bool = False
     ack: Ack | None = None
     replicas: int | None = None
     nodes: int | None = None
@@ -126,6 +134,7 @@ class PublishedMany(Struct, frozen=True, omit_defaults=True):
     ids: tuple[str, ...]
     time: float
     cursor: str
+    after_loss: bool = False
     ack: Ack | None = None
     replicas: int | None = None
     nodes: int | None = None

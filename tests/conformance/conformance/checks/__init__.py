@@ -5,7 +5,7 @@
 | `http` | requests and responses of HTTP, odd bytes included |
 | `errors` | problems |
 | `names` | names and ids of channels |
-| `publishing`, `keys`, `acknowledgements` | publications |
+| `publishing`, `keys`, `producers`, `acknowledgements` | publications |
 | `polling`, `cursors` | polls |
 | `streams`, `raw_events` | event streams |
 | `ephemeral` | messages that are kept for a moment |
@@ -37,6 +37,7 @@ from conformance.checks import (
     names,
     operations,
     polling,
+    producers,
     publishing,
     raw_events,
     streams,
@@ -45,6 +46,6 @@ from conformance.checks import (
 
 __all__ = [
     "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "ephemeral", "erasure", "errors",
-    "gaps", "http", "keys", "limits", "names", "operations", "polling", "publishing", "raw_events", "streams",
-    "tokens",
+    "gaps", "http", "keys", "limits", "names", "operations", "polling", "producers", "publishing", "raw_events",
+    "streams", "tokens",
 ]  # fmt: skip

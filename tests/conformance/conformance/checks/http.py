@@ -323,7 +323,7 @@ def ends_connections_after_an_upgrade(t: Trial) -> None:
 @should("HTTP-17")
 def refuses_by_the_head(t: Trial) -> None:
     """A request that its head is enough to refuse is answered before its body, and its connection ends."""
-    for line, status in ((b"POST /v1/nowhere", 404), (b"DELETE /v1/messages", 405)):
+    for line, status in ((b"POST /v1/nowhere", 404), (b"DELETE /v1/poll", 405)):
         response, ended = t.raw(line + b" HTTP/1.1\r\n@HEAD@Content-Length: 50000\r\n\r\n")
         t.status(response, status)
         t.true(ended, "expected the connection to end, and it stayed open")
