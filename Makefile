@@ -22,12 +22,12 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq
 
 # What a cluster needs of the system, and what tests need (those with containers install theirs themselves). HAProxy is
-# not on everybody's path.
-export PATH := $(PATH):/usr/sbin:/sbin
+# not on everybody's path, and Debian's PostgreSQL on nobody's.
+export PATH := $(PATH):/usr/sbin:/sbin:$(lastword $(wildcard /usr/lib/postgresql/*/bin))
 CLUSTER_PROGRAMS := redis-server haproxy openssl
 CLUSTER_PACKAGES := redis-server haproxy openssl
-TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver node
-TEST_PACKAGES := $(CLUSTER_PACKAGES) curl chromium chromium-driver nodejs
+TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver node initdb
+TEST_PACKAGES := $(CLUSTER_PACKAGES) curl chromium chromium-driver nodejs postgresql
 BROWSER_PROGRAMS := firefox-esr WebKitWebDriver Xvfb npm
 BROWSER_PACKAGES := firefox-esr webkit2gtk-driver xvfb npm
 

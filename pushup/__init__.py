@@ -13,7 +13,9 @@
 | `host/` | what concerns the process and its machine: limits, the log, systemd, checks before the start |
 | `transport/` | bytes between processes, and to other servers |
 | `client/` | the Python client |
+| `outbox/` | publishes the rows of an application's database; imports only the client |
 | `browser/` | the client for web pages: `pushup.js` |
+| `testing/` | for the tests of applications: fixtures for pytest, and a server without sockets |
 | `cli/` | the command line |
 | `parts` | the parts that the settings choose: the broadcast, the node, and who authorizes polls |
 | `service` | builds, starts and stops a server, on one page: what starts first is in its table |

@@ -20,8 +20,8 @@ has stopped:
 
 Nothing runs before `startService`: making a part starts no timer, opens no file and connects to nothing.
 
-Four servers are built of these parts: a server alone (`make_service`), a worker (`workers.worker`), the parent process
-of workers, which has no node and no edge (`workers.parent`), and a simulated one (`tests/simulation/server.py`).
+Servers that are built of these parts: one alone (`make_service`), a worker (`workers.worker`), the parent process of
+workers, without node and edge (`workers.parent`), and those of tests (`pushup.testing`, `tests/simulation/server.py`).
 """
 
 from __future__ import annotations

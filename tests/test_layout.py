@@ -236,7 +236,7 @@ def listed_as(path: Path) -> str | None:
 
 def quoted_names(text: str) -> set[str]:
     """The names in backticks; a subpackage may end in a slash, a module in its suffix."""
-    return {name.removesuffix("/").removesuffix(".py") for name in re.findall(r"`([\w./]+)`", text)}
+    return {name.removesuffix("/").removesuffix(".py") for name in re.findall(r"`([\w./-]+)`", text)}
 
 
 def column(docstring: str, heading: str) -> Iterator[str]:

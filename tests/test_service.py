@@ -14,8 +14,8 @@ from twisted.internet.task import Clock
 from pushup.host.systemd_notify import make_systemd_notifier
 from pushup.service import make_service
 from pushup.settings.settings import Settings
+from pushup.testing.in_memory import InMemoryReactor
 from pushup.workers.parent import Parent
-from tests.net.in_memory import InMemoryReactor
 
 MAKERS: dict[str, Callable[[Settings, Any], Any]] = {
     "a server": make_service,

@@ -121,10 +121,12 @@ def changelog(release: Release) -> str:
 
 
 def artifacts(release: Release) -> str:
-    """The sdist and the wheels can be built; a new environment with the wheel of this machine serves this commit."""
+    """The sdist and the wheels can be built; a new environment with the wheel of this machine serves this commit, and
+    another one, with the client alone, imports it."""
     release.run("make", "wheels")
     release.measure_built("compiled wheel", "dist/pushup-{}-*manylinux*.whl")
     release.measure_built("pure wheel", "dist/pushup-{}-*-none-any.whl")
+    release.measure_built("client wheel", "dist/pushup_client-{}-*.whl")
     release.measure_built("sdist", "dist/pushup-{}.tar.gz")
     commit = release.run("git", "rev-parse", "--short=12", "HEAD")
     with tempfile.TemporaryDirectory() as folder:
@@ -144,6 +146,11 @@ def artifacts(release: Release) -> str:
                 release.figures["from `pushup serve` to the first answer"] = _first_answer(port, begun)
             finally:
                 server.terminate()
+    with tempfile.TemporaryDirectory() as folder:
+        venv.create(folder, with_pip=True)
+        (client,) = (release.root / "build" / "dist").glob(f"pushup_client-{release.version}-*.whl")
+        release.run(f"{folder}/bin/pip", "install", "--quiet", str(client))
+        release.run(f"{folder}/bin/python", "-I", "-c", "from pushup.client import AsyncClient, Client")
     return f"{len(list((release.root / 'build' / 'dist').glob('*')))} in build/dist; {says}"
 
 

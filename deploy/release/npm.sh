@@ -7,7 +7,7 @@ rm -rf "$2"
 mkdir -p "$2/package"
 out=$(cd "$2" && pwd)
 cd "$(dirname "$0")/../.."
-cp pushup/browser/package.json pushup/browser/pushup.js pushup/browser/pushup.d.ts LICENSE "$out/package"
+cp pushup/browser/package.json pushup/browser/*.js pushup/browser/*.d.ts LICENSE "$out/package"
 cp deploy/release/npm.md "$out/package/README.md"
 name=$("$bin/python" -c 'import tomllib; print(tomllib.load(open("pyproject.toml", "rb"))["tool"]["pushup"]["npm"])')
 version=$("$bin/python" -c 'import pushup; print(pushup.__version__)')

@@ -115,6 +115,8 @@ export interface Environment {
 
 export class PushUp {
   constructor(options?: Options);
+  /** The browser's, or what was given. */
+  readonly environment: Environment;
   subscribe(channels: Iterable<string>, options?: SubscriptionOptions): Subscription;
   /** The last 200 events, oldest first. */
   report(): Event[];

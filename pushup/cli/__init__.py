@@ -2,7 +2,7 @@
 
 | file | what |
 |---|---|
-| `client_commands.py` | `publish`, `poll` and `channel`: they use the Python client, and import no part of the server |
+| `client_commands.py` | `publish`, `poll`, `outbox` and `channel`: they import no part of the server |
 | `server_commands.py` | `serve`, `check-config`, `new-cluster`, `script`: their flags; they import the server late |
 | `new_cluster.py` | gives a copied log in Redis the name of a cluster of its own |
 | `worker_command.py` | runs a worker, for the parent process of several |
@@ -30,4 +30,5 @@ main.add_command(server_commands.new_cluster)
 main.add_command(server_commands.script)
 main.add_command(client_commands.publish)
 main.add_command(client_commands.poll)
+main.add_command(client_commands.outbox)
 main.add_command(client_commands.channel)

@@ -203,6 +203,21 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, clien
                 _print(item, without="cursor")
 
 
+@click.command()
+@click.argument("database_url")
+@_client_options
+def outbox(database_url: str, url: str, key: str | None) -> None:
+    """Publish the outbox in the database at DATABASE_URL, until SIGTERM (docs/guide/outbox.md)."""
+    from pushup.outbox.database import connector, run  # the other commands need no database
+
+    try:
+        connect = connector(database_url)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+    with _errors_shown():
+        run(connect, Client(url, key))
+
+
 @click.group()
 def channel() -> None:
     """Create, renew, close, list and show channels."""

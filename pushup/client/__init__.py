@@ -19,7 +19,19 @@ What it does is written once, as coroutines. A driver, blocking or for asyncio, 
 
 from pushup.client.calls import Ack, AsyncClient
 from pushup.client.client import Client
-from pushup.client.values import Answer, Channel, ClientError, Closed, Gap, Item, Message, NewMessage, Published
+from pushup.client.values import (
+    Answer,
+    Channel,
+    ClientError,
+    Closed,
+    Duplicate,
+    Gap,
+    Item,
+    Message,
+    NewMessage,
+    Producer,
+    Published,
+)
 
 __all__ = [
     "Ack",
@@ -29,9 +41,11 @@ __all__ = [
     "Client",
     "ClientError",
     "Closed",
+    "Duplicate",
     "Gap",
     "Item",
     "Message",
     "NewMessage",
+    "Producer",
     "Published",
 ]

@@ -18,9 +18,11 @@ from pushup.client.values import (
     Answer,
     Channel,
     ClientError,
+    Duplicate,
     Item,
     NewMessage,
     NotSent,
+    Producer,
     Published,
     answer_of,
     unexpected,
@@ -105,6 +107,7 @@ class AsyncClient:
         event: str | None = None,
         ephemeral: bool = False,
         idempotency_key: str | None = None,
+        producer: Producer | None = None,
         ack: Ack | None = None,
         ack_timeout: float = ACK_SECONDS,
         patience: float | None = None,
@@ -113,10 +116,11 @@ class AsyncClient:
 
         `event` is a name that subscribers receive with it. An `ephemeral` message is kept for 5 s and then dropped
         without a gap; servers remember no keys of such messages, so a retry may publish one again. With `ack`, the
-        server waits for that acknowledgement for up to `ack_timeout` seconds.
+        server waits for that acknowledgement for up to `ack_timeout` seconds. A `producer` is sent instead of a key.
+        Raises: Duplicate if the producer published the message earlier, before its last publication.
         """
         message = {"channels": _names(channels), "data": data, **_given(event=event, ephemeral=ephemeral or None)}
-        given = await self._publish(message, idempotency_key, ack, ack_timeout, patience)
+        given = await self._publish(message, idempotency_key, producer, ack, ack_timeout, patience)
         return value_of(Published, given)
 
     async def publish_many(
@@ -124,25 +128,30 @@ class AsyncClient:
         messages: Sequence[NewMessage],
         *,
         idempotency_key: str | None = None,
+        producer: Producer | None = None,
         ack: Ack | None = None,
         ack_timeout: float = ACK_SECONDS,
         patience: float | None = None,
     ) -> list[Published]:
         """Publish several messages, next to each other in the order, or none; as `publish` does."""
-        given = await self._publish({"messages": list(messages)}, idempotency_key, ack, ack_timeout, patience)
+        body: dict[str, Any] = {"messages": list(messages)}
+        given = await self._publish(body, idempotency_key, producer, ack, ack_timeout, patience)
         ids = given.get("ids")
         if not isinstance(ids, list):
             raise unexpected("ids")
         return [value_of(Published, given, id=each) for each in ids]
 
     async def _publish(
-        self, body: dict[str, Any], key: str | None, ack: Ack | None, ack_timeout: float, patience: float | None
-    ) -> dict[str, Any]:
-        key = key or uuid.uuid4().hex
-        if ack is not None:
-            body |= {"ack": ack, "ack_timeout": ack_timeout}
-        request = Request("POST", "/v1/messages", body, (("Idempotency-Key", key),))
-        return await self._call(request, patience=patience, wait=0.0 if ack is None else ack_timeout)
+        self, body: dict[str, Any], key: str | None, producer: Producer | None,
+        ack: Ack | None, ack_timeout: float, patience: float | None,
+    ) -> dict[str, Any]:  # fmt: skip
+        headers = () if producer and key is None else (("Idempotency-Key", key or uuid.uuid4().hex),)
+        body |= _given(producer=producer, ack=ack, ack_timeout=None if ack is None else ack_timeout)
+        request = Request("POST", "/v1/messages", body, headers)
+        given = await self._call(request, patience=patience, wait=0.0 if ack is None else ack_timeout)
+        if given.get("duplicate"):
+            raise Duplicate
+        return given
 
     async def cursor(self, timeout: float | None = None) -> str:
         """The present: who begins there gets whatever is published from now on."""
@@ -152,11 +161,7 @@ class AsyncClient:
         return cursor
 
     async def poll(
-        self,
-        channels: str | Sequence[str],
-        cursor: str = "",
-        timeout: float = HOLD_SECONDS,
-        limit: int | None = None,
+        self, channels: str | Sequence[str], cursor: str = "", timeout: float = HOLD_SECONDS, limit: int | None = None
     ) -> Answer:
         """Poll once: the server holds the poll for up to `timeout` s, and the call takes the client's timeout longer.
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from pushup.client.calls import ACK_SECONDS, RETRY_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
 from pushup.client.driver import BlockingDriver, Driver, run
 from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
-from pushup.client.values import Answer, Channel, Item, NewMessage, Published
+from pushup.client.values import Answer, Channel, Item, NewMessage, Producer, Published
 
 
 class Client:
@@ -55,6 +55,7 @@ class Client:
         event: str | None = None,
         ephemeral: bool = False,
         idempotency_key: str | None = None,
+        producer: Producer | None = None,
         ack: Ack | None = None,
         ack_timeout: float = ACK_SECONDS,
         patience: float | None = None,
@@ -62,7 +63,7 @@ class Client:
         return run(
             self._calls.publish(
                 channels, data, event=event, ephemeral=ephemeral, idempotency_key=idempotency_key,
-                ack=ack, ack_timeout=ack_timeout, patience=patience,
+                producer=producer, ack=ack, ack_timeout=ack_timeout, patience=patience,
             )
         )  # fmt: skip
 
@@ -71,15 +72,17 @@ class Client:
         messages: Sequence[NewMessage],
         *,
         idempotency_key: str | None = None,
+        producer: Producer | None = None,
         ack: Ack | None = None,
         ack_timeout: float = ACK_SECONDS,
         patience: float | None = None,
     ) -> list[Published]:
         return run(
             self._calls.publish_many(
-                messages, idempotency_key=idempotency_key, ack=ack, ack_timeout=ack_timeout, patience=patience
+                messages, idempotency_key=idempotency_key, producer=producer,
+                ack=ack, ack_timeout=ack_timeout, patience=patience,
             )
-        )
+        )  # fmt: skip
 
     def cursor(self, timeout: float | None = None) -> str:
         return run(self._calls.cursor(timeout))

@@ -42,6 +42,13 @@ class NoResponse(ClientError):
     """A request was sent, and nothing came back in time."""
 
 
+class Duplicate(ClientError):
+    """A producer's messages were published earlier, before its last publication; their ids are not known any more."""
+
+    def __init__(self) -> None:
+        super().__init__("the producer has published these messages before its last publication", 200)
+
+
 class Stopped(ClientError):
     """The client was stopped."""
 
@@ -62,9 +69,20 @@ class NewMessage(TypedDict):
     ephemeral: NotRequired[bool]
 
 
+class Producer(TypedDict):
+    """A publisher that counts its messages (docs/guide/publishing.md); `sequence` is the number of the first one."""
+
+    name: str
+    epoch: int
+    sequence: int
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A message that was published. `cursor` is the place just after it; the rest is there if `ack` was given."""
+    """A message that was published. `cursor` is the place just after it; the rest is there if `ack` was given.
+
+    `after_loss`: the server does not know all of the producer's earlier numbers.
+    """
 
     id: str
     time: float
@@ -72,6 +90,7 @@ class Published:
     ack: str | None = None
     replicas: int | None = None
     nodes: int | None = None
+    after_loss: bool = False
 
 
 @dataclass(frozen=True, slots=True)

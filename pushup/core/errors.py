@@ -10,7 +10,11 @@ paths and errors of Redis or SQLite; the sentence names none of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, unique
+from types import MappingProxyType
+
+NOTHING_MORE: Mapping[str, int] = MappingProxyType({})
 
 
 class PushUpError(Exception):
@@ -18,7 +22,8 @@ class PushUpError(Exception):
 
     `field` names the input at fault, where there is one; `retry_after` is in seconds.
     `operator_detail` says what exactly is wrong (a host, a path, another program's error). Only operators see it; it
-    is never part of what other clients get. `kind`: the reason, as a word for metrics (`Refusal`).
+    is never part of what other clients get. `kind`: the reason, as a word for metrics (`Refusal`). `more`: what else
+    programs can use, by name.
     """
 
     def __init__(
@@ -29,6 +34,7 @@ class PushUpError(Exception):
         retry_after: int | None = None,
         operator_detail: str = "",
         kind: str = "",
+        more: Mapping[str, int] = NOTHING_MORE,
     ) -> None:
         super().__init__(detail)
         self.detail = detail
@@ -36,6 +42,7 @@ class PushUpError(Exception):
         self.retry_after = retry_after
         self.operator_detail = operator_detail
         self.kind = kind
+        self.more = more
 
 
 class BadRequest(PushUpError):
@@ -80,19 +87,11 @@ class KeyReused(PushUpError):
 
 
 class ProducerConflict(PushUpError):
-    """The producer's numbers do not follow those of its last publication; `expected` is the next one."""
-
-    def __init__(self, detail: str, *, expected: int) -> None:
-        super().__init__(detail, field="producer.sequence")
-        self.expected = expected
+    """The producer's numbers do not follow those of its last publication. `more` has the `next` one."""
 
 
 class ProducerFenced(PushUpError):
-    """A later epoch of the producer, `epoch`, has published."""
-
-    def __init__(self, detail: str, *, epoch: int) -> None:
-        super().__init__(detail, field="producer.epoch")
-        self.epoch = epoch
+    """A later epoch of the producer has published. `more` has the latest `epoch`."""
 
 
 class Overloaded(PushUpError):

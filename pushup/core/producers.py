@@ -85,7 +85,7 @@ class Producers(BoundedTable[LastPublication]):
             return None
         if producer.epoch < row.epoch:
             text = f"epoch {row.epoch} of this producer has published, so {producer.epoch} may not any more"
-            return ProducerFenced(text, epoch=row.epoch)
+            return ProducerFenced(text, field="producer.epoch", more={"epoch": row.epoch})
         end = producer.sequence + command.width
         is_lost = row.published.epoch != epoch and past.good_up_to(row.published.epoch) < 0
         known: Outcome | None = None
@@ -114,7 +114,7 @@ class Producers(BoundedTable[LastPublication]):
 
     def _conflict(self, row: LastPublication, problem: str) -> ProducerConflict:
         text = f"the next number of this producer is {row.next}, and {problem}; nothing was published"
-        return ProducerConflict(text, expected=row.next)
+        return ProducerConflict(text, field="producer.sequence", more={"next": row.next})
 
 
 def _name(owner: str, name: str) -> str:

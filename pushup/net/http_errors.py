@@ -166,11 +166,7 @@ def problem(error: PushUpError, *, for_operator: bool = False) -> Response:
     """The response to a request that failed; `for_operator` adds the details that only operators may see."""
     kind = problem_type(type(error))
     detail = f"{error.detail}: {error.operator_detail}" if for_operator and error.operator_detail else error.detail
-    body = Problem(f"urn:pushup:{kind.code}", kind.title, kind.status, detail, error.field)
-    if isinstance(error, ProducerConflict):
-        body.next = error.expected
-    elif isinstance(error, ProducerFenced):
-        body.epoch = error.epoch
+    body = Problem(f"urn:pushup:{kind.code}", kind.title, kind.status, detail, error.field, **error.more)
     headers: tuple[Header, ...] = ()
     if isinstance(error, MethodNotAllowed):
         headers = ((b"Allow", error.allow.encode()),)

@@ -52,11 +52,14 @@ def test_the_npm_package(tmp_path: Path) -> None:
     (packed,) = (tmp_path / "packed").glob("*.tgz")
     with tarfile.open(packed) as archive:
         files = {member.partition("/")[2] for member in archive.getnames()}
-    assert files == {"LICENSE", "README.md", "package.json", "pushup.d.ts", "pushup.js"}
+    modules = {f"{module}{end}" for module in ("pushup", "answers", "ai-sdk", "ag-ui") for end in (".js", ".d.ts")}
+    assert files == {"LICENSE", "README.md", "package.json", *modules}
     (tmp_path / "page").mkdir()
     run("npm", "install", "--no-audit", "--no-fund", "--offline", packed, cwd=tmp_path / "page")
     installed = tmp_path / "page" / "node_modules" / name
     assert json.loads((installed / "package.json").read_text())["version"] == __version__
     assert (installed / "README.md").read_text().count(f'from "{name}"') == 1
     script = f"import {{ PushUp }} from {name!r}; console.log(typeof PushUp.prototype.subscribe)"
+    assert run("node", "--input-type=module", "--eval", script, cwd=tmp_path / "page") == "function\n"
+    script = f"import {{ PushUpTransport }} from '{name}/ai-sdk'; console.log(typeof PushUpTransport)"
     assert run("node", "--input-type=module", "--eval", script, cwd=tmp_path / "page") == "function\n"

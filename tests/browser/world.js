@@ -125,7 +125,7 @@ export class Service {
     return this.messages.length;
   }
 
-  publish(channels, data) {
+  publish(channels, data, event) {
     const sequence = this.messages.push(null);
     const message = {
       sequence,
@@ -133,6 +133,7 @@ export class Service {
       channels,
       time: this.clock.now / 1000,
       data,
+      event,
       kept: new Set(channels),
     };
     this.messages[sequence - 1] = message;
@@ -207,6 +208,7 @@ export class Service {
       time: message.time,
       channels: asked,
       data: message.data,
+      event: message.event,
       sequence: message.sequence,
     }));
     return { cursor: this.cursor(end), messages, more, gaps, closed: [] };

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pushup.client import Client, ClientError
+from pushup.client import Client, ClientError, Duplicate, Producer
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -198,6 +198,20 @@ def test_what_a_message_may_have_is_sent(make: MakeClient) -> None:
     assert [(each.id, each.cursor) for each in many] == [("e-1", "e-2"), ("e-2", "e-2")]
     assert driver.sent[1].headers["idempotency-key"] == "a key"
     assert {sent.headers["authorization"] for sent in driver.sent} == {"Bearer key"}
+
+
+def test_a_producer_is_sent_instead_of_a_key(make: MakeClient) -> None:
+    """With each try; a publication that is known to be an earlier one has no ids to return."""
+    lost = answer(201, {"ids": ["e-1"], "time": 1.0, "cursor": "e-1", "after_loss": True})
+    driver = SimulatedDriver(a=[UNAVAILABLE, lost, DONE, answer(200, {"duplicate": True})])
+    client = make("unix:a", driver=driver)
+    producer: Producer = {"name": "shop", "epoch": 1, "sequence": 7}
+    assert client.publish_many([{"channels": ["a"], "data": 1}], producer=producer)[0].after_loss
+    assert not client.publish("a", 1, producer=producer).after_loss
+    with pytest.raises(Duplicate):
+        client.publish("a", 1, producer=producer)
+    assert [sent.body["producer"] for sent in driver.sent] == [producer] * 4
+    assert not any("idempotency-key" in sent.headers for sent in driver.sent)
 
 
 def test_the_time_for_an_acknowledgement_comes_on_top(make: MakeClient) -> None:

@@ -62,7 +62,7 @@ def test_other_numbers_are_refused(command: Publish) -> None:
     outcomes(feed, numbered(0, "1", "2"), numbered(2, "3"))
     error = feed.apply(command, 1.0)
     assert isinstance(error, ProducerConflict)
-    assert (error.expected, error.field) == (3, "producer.sequence")
+    assert (error.more, error.field) == ({"next": 3}, "producer.sequence")
     assert feed.state.message_count == 3
     assert isinstance(feed.apply(numbered(3, "4"), 1.0), Published)
 
@@ -72,7 +72,7 @@ def test_a_later_epoch_goes_on_with_the_numbers_and_ends_the_earlier_one() -> No
     outcomes(feed, numbered(0, "1"), numbered(1, "2", epoch=3))
     fenced = feed.apply(numbered(2, "3"), 1.0)
     assert isinstance(fenced, ProducerFenced)
-    assert fenced.epoch == 3
+    assert fenced.more == {"epoch": 3}
     assert isinstance(feed.apply(numbered(1, "2", epoch=2), 1.0), ProducerFenced)  # even what it has published
 
 

@@ -19,9 +19,9 @@ from twisted.internet import task
 
 ROOT = Path(__file__).parents[2]
 
-STAND_INS = (str(ROOT / "tests"), str(task.__file__))
+STAND_INS = (str(ROOT / "tests"), str(ROOT / "pushup" / "testing"), str(task.__file__))
 
-SOCKETS = str(ROOT / "tests" / "net" / "in_memory.py")
+SOCKETS = str(ROOT / "pushup" / "testing" / "in_memory.py")
 """What is allocated here counts: the bytes of requests."""
 
 _INLINE = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>"))
@@ -45,8 +45,9 @@ class Work(NamedTuple):
 
 @cache
 def _file_of(path: str) -> str:
-    """The path below `pushup/`; empty for a file that is not there."""
-    return path.removeprefix(f"{ROOT / 'pushup'}/") if path.startswith(f"{ROOT / 'pushup'}/") else ""
+    """The path below `pushup/`; empty for a file that is not there, or stands in for another."""
+    of_product = path.startswith(f"{ROOT / 'pushup'}/") and not path.startswith(STAND_INS)
+    return path.removeprefix(f"{ROOT / 'pushup'}/") if of_product else ""
 
 
 @cache

@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IDelayedCall
 
 from pushup.net.wait import epoll
 from pushup.net.wait.demultiplexer import Watched
+from pushup.testing.in_memory import InMemoryDemultiplexer, InMemoryReactor, InMemorySocket
 from tests.backends.stepped_threads import ThreadClock
-from tests.net.in_memory import InMemoryDemultiplexer, InMemoryReactor, InMemorySocket
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START, Client, InMemoryServer
 

@@ -16,7 +16,7 @@ from pushup.metrics import Metrics
 from pushup.net.application_interface import Application
 from pushup.net.edge import Edge
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
-from tests.net.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemoryReactor, InMemorySocket
+from pushup.testing.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemoryReactor, InMemorySocket
 
 START = 1_800_000_000.0
 """When the clocks of these tests start, seconds since the epoch: 2027-01-15T08:00:00Z."""

@@ -23,7 +23,7 @@ from pushup.net.edge import Edge
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.listener import PAUSE_SECONDS
 from pushup.net.wait.demultiplexer import Watched
-from tests.net.in_memory import InMemoryDemultiplexer, InMemoryReactor
+from pushup.testing.in_memory import InMemoryDemultiplexer, InMemoryReactor
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock
 from tests.net.scripted_application import ScriptedApplication, get, serve

@@ -11,8 +11,8 @@ import pytest
 from pushup.core.limits import Limits
 from pushup.net.edge_limits import EdgeLimits
 from pushup.net.output_buffer import BUFFER_BYTES, HOLDER_BYTES, PART_OVERHEAD_BYTES, RELIEF, OutputBudget, OutputBuffer
+from pushup.testing.in_memory import InMemoryDemultiplexer, InMemorySocket
 from tests.net.event_reader import Event, cursor_of, data_of, read_events
-from tests.net.in_memory import InMemoryDemultiplexer, InMemorySocket
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import Client, InMemoryServer, make_clock
 from tests.net.observed_log import logged_at

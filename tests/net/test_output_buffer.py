@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushup.net.output_buffer import OutputBudget, OutputBuffer
-from tests.net.in_memory import InMemorySocket
+from pushup.testing.in_memory import InMemorySocket
 
 
 class Slow:

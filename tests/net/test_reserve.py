@@ -11,7 +11,7 @@ from pushup.net.edge_limits import EdgeLimits
 from pushup.net.log_throttle import LOG_SECONDS
 from pushup.net.requests_and_responses import Response
 from pushup.net.reserve import OPERATOR_PATHS, RESERVED_CONNECTIONS
-from tests.net.in_memory import InMemoryDemultiplexer, InMemorySocket
+from pushup.testing.in_memory import InMemoryDemultiplexer, InMemorySocket
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock
 from tests.net.observed_log import logged_at

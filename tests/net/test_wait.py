@@ -16,8 +16,8 @@ from twisted.internet.task import Clock
 from pushup.net.wait import STRATEGIES
 from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched
 from pushup.net.wait.epoll import OTHERS_LIMIT, EpollDemultiplexer
+from pushup.testing.in_memory import InMemoryReactor
 from pushup.transport import SharedTransport
-from tests.net.in_memory import InMemoryReactor
 
 
 class FakeReactor(InMemoryReactor):

@@ -120,8 +120,8 @@ _BUGS = (
         (
             Edit(
                 "pushup/core/state_transfer.py",
-                "in state.bounded.values():\n            others",
-                "in ():\n            others",
+                "in state.bounded.values():\n            in_all",
+                "in ():\n            in_all",
             ),
         ),
         needs=LOSSES,

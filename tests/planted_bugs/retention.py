@@ -117,8 +117,8 @@ BUGS = (
         (
             Edit(
                 COMMANDS,
-                "for draft in self.messages]), self.key, self.owner)",
-                "for draft in self.messages]), self.key)",
+                "for draft in self.messages]), self.key, self.owner, self.producer)",
+                'for draft in self.messages]), self.key, "", self.producer)',
             ),
         ),
     ),

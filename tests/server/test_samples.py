@@ -45,7 +45,9 @@ NOT_RUN = {
     "docs/start/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
     "docs/guide/python.md: from ": "tests/server/test_client.py runs each",
     "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
+    "docs/guide/outbox.md: ": "tests/outbox/test_postgres.py runs each",
     "docs/guide/pages.md: ": "tests/browser/test_pages.py runs each page; nginx's lines were tried by hand",
+    "docs/guide/answers-page.md: ": "tests/browser/test_answers.py runs each page",
     "docs/guide/streams.md: $ curl -N": "it has no end; test_streaming.py and test_cli.py read such streams",
     "docs/operate/redis.md: pushup new-cluster": "tests/server/test_redis.py and test_cli.py run it",
     "README.md: docker run": "tests/deploy/test_containers.py runs it",
@@ -100,7 +102,9 @@ SERVE_WITH_REDIS = sample("docs/operate/redis.md", "pushup serve --broadcast red
 STABLE = sample("docs/operate/guarantees.md", "curl http://127.0.0.1:8080/v1/messages")
 NODES = sample("docs/operate/redis.md", "curl http://127.0.0.1:8080/v1/nodes")
 IN_REDIS = sample("docs/operate/redis.md", "redis-cli hgetall")
-TESTS = sample("docs/guide/testing.md", "import subprocess")
+TESTS = sample("docs/guide/testing.md", "def test_a_shipped_order")
+TESTS_SETTINGS = sample("docs/guide/testing.md", "import pytest")
+TESTS_IN_PROCESS = sample("docs/guide/testing.md", "from pushup.testing import")
 SERVE_PRIVATE = sample("docs/guide/security.md", "pushup serve --set publish_keys_file=")
 PUBLISH_PRIVATE = sample("docs/guide/security.md", "curl http://127.0.0.1:8080/v1/messages -H")
 FOLLOW_PRIVATE = sample("docs/guide/security.md", "import { PushUp }")
@@ -290,19 +294,19 @@ def test_a_journal(tmp_path: Path) -> None:
 
 
 def test_the_tests_of_an_application(tmp_path: Path) -> None:
-    """The fixture and the test pass with an application that publishes, and fail with one that does not."""
-    (tmp_path / "pushup").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pushup "$@"\n')
-    (tmp_path / "pushup").chmod(0o755)
+    """The test passes with an application that publishes, and fails with one that does not; without a process, too."""
     publish = 'Client(pushup_url).publish([f"user:{buyer}"], "your order has shipped")'
     for body, expected in ((publish, 0), ("pass", 1)):
-        module = f"{TESTS}\n\ndef ship_order(buyer, pushup_url):\n    {body}\n"
+        client = "from pushup.client import Client\n"
+        module = f"{client}{TESTS_SETTINGS}\n\n{TESTS}\n\ndef ship_order(buyer, pushup_url):\n    {body}\n"
         (tmp_path / "test_orders.py").write_text(module)
         run = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"],
-            env=clean_environment({"PATH": f"{tmp_path}:{os.environ['PATH']}"}), cwd=tmp_path,
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pushup.testing.pytest_plugin"],
+            env=clean_environment({"PYTHONPATH": str(Path(__file__).parents[2])}), cwd=tmp_path,
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert run.returncode == expected, run.stdout + run.stderr
+    exec(compile(TESTS_IN_PROCESS, "testing.md", "exec"), {})
 
 
 # The publisher in Python.

@@ -53,7 +53,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "deploy/constraints.txt"):
         (first / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, first / name)
-    for name in ("pushup", "deploy/release"):
+    for name in ("pushup", "deploy/release", "deploy/client"):
         shutil.copytree(ROOT / name, first / name)
     assert compileall.compile_dir(first / "pushup", quiet=1)  # the compiled files must not be in the wheel
     _commit(first)
@@ -83,7 +83,7 @@ def form(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def wheel(form: str, builds: list[Path]) -> Path:
-    [wheel] = builds[0].glob("*manylinux*.whl" if form == "compiled" else "*-none-any.whl")
+    [wheel] = builds[0].glob("*manylinux*.whl" if form == "compiled" else "pushup-*-none-any.whl")
     return wheel
 
 
@@ -101,10 +101,10 @@ def index(builds: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @built
 def test_two_builds_have_the_same_bytes(builds: list[Path]) -> None:
-    """Sdist, both wheels and SBOM, of the same commit in different folders at different times (decision 24)."""
+    """Sdist, all three wheels and SBOM, of the same commit in different folders at different times (decision 24)."""
     first, second = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in builds)
     assert {Path(name).suffix for name in first} == {".gz", ".whl", ".json"}
-    assert len(first) == 4
+    assert len(first) == 5
     assert [name for name in first | second if first.get(name) != second.get(name)] == []
 
 

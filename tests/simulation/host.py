@@ -16,7 +16,7 @@ from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
 from pushup.core.cursor import next_epoch
 from pushup.host.host import Host
-from tests.net.in_memory import InMemoryReactor
+from pushup.testing.in_memory import InMemoryReactor
 from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark
 from tests.simulation.network import End, Network
 from tests.simulation.sockets import SimulatedDemultiplexer, SimulatedTransport

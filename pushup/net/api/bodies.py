@@ -117,7 +117,7 @@ class BodyDecoder(Generic[T]):
         if text.startswith((_UNKNOWN, _MISSING)):
             is_missing = text.startswith(_MISSING)
             name = shown_name(text[len(_MISSING if is_missing else _UNKNOWN) : -1])
-            known = self._part_fields[path.partition("[")[0]] if path else self._fields
+            known = self._part_fields.get(path.partition("[")[0], ()) if path else self._fields
             detail = f"the field `{name}` is missing" if is_missing else _unknown_field(name, known)
             return BadRequest(detail, field=f"{path}.{name}" if path else name)
         if path in self._choices:

@@ -1,0 +1,15 @@
+"""`python -m pushup.outbox DATABASE_URL PUSHUP_URL`: run the relay, with the publish key in PUSHUP_KEY."""
+
+import os
+import sys
+
+from pushup.client import Client
+from pushup.outbox.database import connector, run
+
+if __name__ == "__main__":
+    try:
+        database_url, pushup_url = sys.argv[1:]
+        connect = connector(database_url)
+    except ValueError as error:
+        sys.exit(f"usage: python -m pushup.outbox DATABASE_URL PUSHUP_URL\n{error}")
+    run(connect, Client(pushup_url, os.environ.get("PUSHUP_KEY")))

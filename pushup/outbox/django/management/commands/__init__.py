@@ -1,0 +1,1 @@
+"""`pushup_outbox.py` runs the relay."""

@@ -1,0 +1,27 @@
+"""`manage.py pushup_outbox PUSHUP_URL`: the relay, with a database of the settings."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+from django.db import connections
+
+from pushup.client import Client
+from pushup.outbox.database import run
+
+
+class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
+    help = "Publish the messages of the outbox, until SIGTERM. The publish key is in PUSHUP_KEY."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("url", help="URL of PushUp, such as http://127.0.0.1:8080")
+        parser.add_argument("--database", default="default")
+
+    def handle(self, *_: Any, url: str, database: str, **__: Any) -> None:
+        wrapper = connections[database]
+        run(
+            lambda: wrapper.get_new_connection(wrapper.get_connection_params()),
+            Client(url, os.environ.get("PUSHUP_KEY")),
+        )

@@ -1,0 +1,1 @@
+"""`0001_initial.py` creates the tables."""

@@ -1,0 +1,207 @@
+"""The relay's SQL: the rows of the outbox, and the one row of its producer, in PostgreSQL or SQLite.
+
+Each method is one transaction, and raises the error of the database's driver if that fails. Time is that of the
+database. What stays true, however the methods of several relays mix: the rows with numbers are contiguous, and end just
+before `next_sequence`; only the relay with the latest epoch gives numbers or takes them back.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+BATCH_ROWS = 100
+"""The server's `batch_limit`, by default."""
+
+BATCH_BYTES = 256 * 1024
+"""Of data and channels; a quarter of the server's `body_limit_bytes`, for the JSON around them takes room."""
+
+Connection = Any
+"""A connection of the DB-API (PEP 249): of psycopg, psycopg2 or sqlite3."""
+
+
+class Fenced(Exception):
+    """Another relay has taken over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message of the outbox; `channels` and `data` are JSON. `sequence`: its number among all of the producer."""
+
+    id: int
+    channels: str
+    data: str
+    event: str | None
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows with numbers, without a hole, and whose they are. Until they are gone, no others get numbers."""
+
+    producer: str
+    rows: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look without a lock saw: the epoch, the seconds until the lease ends, and whether rows wait."""
+
+    epoch: int
+    seconds_left: float
+    waiting: bool
+
+
+class Rows:
+    """The outbox behind a connection, which is used for nothing else."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        if isinstance(connection, sqlite3.Connection):
+            connection.isolation_level = None
+            self._mark, self._begin = "?", "BEGIN IMMEDIATE"
+            self._now = "((julianday('now') - 2440587.5) * 86400.0)"
+        else:
+            connection.autocommit = True
+            self._mark, self._begin = "%s", "BEGIN ISOLATION LEVEL READ COMMITTED"
+            self._now = "extract(epoch from clock_timestamp())"
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def take(self, holder: str, seconds: float) -> int | None:
+        """Take the lease if it has ended, which raises the epoch. Returns the epoch; None if another has the lease."""
+        self._run(
+            "INSERT INTO pushup_outbox_producer (id, name, epoch, next_sequence, holder, lease_until)"
+            " VALUES (1, ?, 0, 0, '', 0) ON CONFLICT (id) DO NOTHING",
+            _new_name(),
+        )
+        taken = self._run(
+            "UPDATE pushup_outbox_producer SET epoch = epoch + 1, holder = ?, lease_until = NOW + ?"
+            " WHERE id = 1 AND lease_until <= NOW RETURNING epoch",
+            holder, seconds,
+        )  # fmt: skip
+        return int(taken[0][0]) if taken else None
+
+    def look(self) -> Look:
+        """Raises: Fenced if the producer's row is gone, such as in a database that was made anew."""
+        found = self._run(
+            "SELECT epoch, lease_until - NOW, EXISTS (SELECT 1 FROM pushup_outbox WHERE error IS NULL)"
+            " FROM pushup_outbox_producer WHERE id = 1"
+        )
+        if not found:
+            raise Fenced
+        epoch, seconds, waiting = found[0]
+        return Look(int(epoch), float(seconds), bool(waiting))
+
+    def renew(self, epoch: int, seconds: float) -> None:
+        """Renew the lease; end it with 0 seconds. Raises: Fenced."""
+        self._lock(epoch, "lease_until = NOW + ?", seconds)
+
+    def batch(self, epoch: int, seconds: float, most: int = BATCH_ROWS) -> Batch:
+        """Renew the lease. Return the rows with numbers; if there are none, give some to at most so many, by their ids.
+
+        Rows of transactions that commit later get later numbers, whatever their ids are. Raises: Fenced.
+        """
+        with self._transaction():
+            producer, first = self._lock(epoch, "lease_until = NOW + ?", seconds)
+            columns = "SELECT id, channels, data, event, sequence FROM pushup_outbox"
+            rows = [Row(*row) for row in self._run(f"{columns} WHERE sequence IS NOT NULL ORDER BY sequence")]
+            if not rows:
+                waiting = self._run(f"{columns} WHERE sequence IS NULL AND error IS NULL ORDER BY id LIMIT ?", most)
+                rows = [Row(row[0], row[1], row[2], row[3], number) for number, row in enumerate(_cut(waiting), first)]
+                for row in rows:
+                    self._run("UPDATE pushup_outbox SET sequence = ? WHERE id = ?", row.sequence, row.id)
+                self._lock(epoch, "next_sequence = ?", first + len(rows))
+            return Batch(producer, rows)
+
+    def delete(self, batch: Batch) -> None:
+        """Delete the rows of a batch that was acknowledged.
+
+        It needs no epoch: whoever deletes them twice deletes nothing more, because a row keeps its number until another
+        epoch takes it back, and then it has been refused, not acknowledged.
+        """
+        first, last = batch.rows[0], batch.rows[-1]
+        self._run("DELETE FROM pushup_outbox WHERE sequence BETWEEN ? AND ? AND id BETWEEN ? AND ?",
+                  first.sequence, last.sequence, first.id, last.id)  # fmt: skip
+
+    def take_back(self, epoch: int, batch: Batch, refused: tuple[Row, str] | None = None) -> int:
+        """Take the numbers of a batch back, none of which was published. Returns the new epoch.
+
+        `refused`: a row that will never be published, and why. The epoch rises, so that no attempt that is still on its
+        way is accepted after the next publication. Raises: Fenced.
+        """
+        with self._transaction():
+            self._lock(epoch, "next_sequence = ?, epoch = epoch + 1", batch.rows[0].sequence)
+            self._run("UPDATE pushup_outbox SET sequence = NULL WHERE sequence IS NOT NULL")
+            if refused is not None:
+                self._run("UPDATE pushup_outbox SET error = ? WHERE id = ?", refused[1], refused[0].id)
+        return epoch + 1
+
+    def rename(self, epoch: int) -> str:
+        """Go on as a new producer, which begins with 0: the server knows the old one's numbers for other messages.
+
+        Returns the new name. Raises: Fenced.
+        """
+        name = _new_name()
+        with self._transaction():
+            self._lock(epoch, "name = ?, next_sequence = 0", name)
+            self._run("UPDATE pushup_outbox SET sequence = NULL WHERE sequence IS NOT NULL")
+        return name
+
+    def _lock(self, epoch: int, changes: str, *values: Any) -> tuple[str, int]:
+        """Change the producer's row if the epoch is still this one, which locks it until the transaction ends."""
+        found = self._run(
+            f"UPDATE pushup_outbox_producer SET {changes} WHERE id = 1 AND epoch = ? RETURNING name, next_sequence",  # noqa: S608
+            *values, epoch,
+        )  # fmt: skip
+        if not found:
+            raise Fenced
+        return found[0][0], int(found[0][1])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._run(self._begin)
+        try:
+            yield
+        except BaseException:
+            self._run("ROLLBACK")
+            raise
+        self._run("COMMIT")
+
+    def _run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(statement.replace("NOW", self._now).replace("?", self._mark), values)
+            return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            cursor.close()
+
+
+def channels_text(channels: str | Sequence[str]) -> str:
+    """The column `channels`."""
+    return json.dumps([channels] if isinstance(channels, str) else list(channels))
+
+
+def data_text(data: Any) -> str:
+    """The column `data`. Raises: TypeError, ValueError if it has no JSON."""
+    return json.dumps(data, allow_nan=False)
+
+
+def _cut(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The first rows, until they have BATCH_BYTES; at least one."""
+    size = 0
+    for index, row in enumerate(rows):
+        size += len(row[1]) + len(row[2])
+        if size > BATCH_BYTES and index:
+            return rows[:index]
+    return rows
+
+
+def _new_name() -> str:
+    return f"outbox:{secrets.token_hex(8)}"

@@ -1,0 +1,57 @@
+"""The outbox for SQLAlchemy: its tables in `metadata`, and `add`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    func,
+    insert,
+)
+from sqlalchemy.orm import Session
+
+from pushup.outbox.rows import channels_text, data_text
+
+metadata = MetaData()
+
+outbox = Table(
+    "pushup_outbox",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("channels", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("event", String(64)),
+    Column("sequence", BigInteger, unique=True),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("error", Text),
+)
+
+producer = Table(
+    "pushup_outbox_producer",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(128), nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("next_sequence", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("lease_until", Float(53), nullable=False),
+)
+
+
+def add(session: Session | Connection, channels: str | Sequence[str], data: Any, event: str | None = None) -> None:
+    """Publish a message when the transaction commits, and not if it is rolled back.
+
+    Raises: TypeError, ValueError if the data has no JSON.
+    """
+    session.execute(insert(outbox).values(channels=channels_text(channels), data=data_text(data), event=event))

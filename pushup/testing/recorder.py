@@ -1,0 +1,65 @@
+"""A client, and what was published since a moment: for assertions, with a real server or one in the process."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pushup.client import Client, Message
+
+PAUSE_SECONDS = 0.02
+"""Between two looks at a server, while a publication of another thread or process is expected."""
+
+
+class Recorder:
+    """What is published from now on, in order, except for ephemeral messages, and those of channels that are closed."""
+
+    def __init__(self, client: Client, url: str = "") -> None:
+        """The client needs the right to poll and to list channels. Raises: ClientError."""
+        self.client = client
+        self.url = url
+        """Where the server is, for your application."""
+        self._began = client.cursor()
+
+    def published(self, *channels: str) -> list[Message]:
+        """The messages of these channels, or of all. A message on several channels is there once, with all it was asked
+        for. Raises: ClientError; AssertionError if the server has dropped some."""
+        names = list(channels) or [channel.name for channel in self.client.channels()]
+        found: list[Message] = []
+        cursor, more = self._began, bool(names)
+        while more:
+            answer = self.client.poll(names, cursor, timeout=0)
+            assert not answer.gaps, f"the server has dropped messages: {answer.gaps}"
+            found += answer.messages
+            cursor, more = answer.cursor, answer.more
+        return found
+
+    def assert_published(self, channels: str | Sequence[str], data: Any, *, within: float = 0.0) -> Message:
+        """The first message with this data on just these channels; wait up to `within` seconds for it.
+
+        Raises: AssertionError, with what was published; ClientError.
+        """
+        wanted = {channels} if isinstance(channels, str) else set(channels)
+        until = time.monotonic() + within
+        while True:
+            messages = self.published()
+            for message in messages:
+                if set(message.channels) == wanted and message.data == data:
+                    return message
+            if time.monotonic() >= until:
+                raise AssertionError(
+                    "\n".join([f"{_line(wanted, data)} was not published, but", *map(_shown, messages)])
+                    if messages
+                    else f"{_line(wanted, data)} was not published, nor anything else"
+                )
+            time.sleep(PAUSE_SECONDS)
+
+
+def _shown(message: Message) -> str:
+    return f"    {_line(message.channels, message.data)}"
+
+
+def _line(channels: Sequence[str] | set[str], data: Any) -> str:
+    return f"{json.dumps(data)} on {', '.join(sorted(channels))}"

@@ -1,0 +1,250 @@
+"""docs/guide/answers-page.md in Chromium, with the releases of `ai` and `@ag-ui/client` in `answers_npm`: three tabs
+always show the produced text, or say that the answer was cut off.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+
+from tests.browser.answer_site import CHANNEL, CLIENT, PAGES, Site, build, run, serving, workshop
+from tests.browser.answer_writer import Writer, text_of
+from tests.server.caller import data_of
+from tests.server.chromium import chromium
+from tests.server.document_samples import ROOT
+from tests.server.redis_server import free_port
+from tests.server.server_process import Server, running, wait_until
+
+COUNT = 300
+"""Pieces of an answer."""
+
+RELOADS = int(os.environ.get("PUSHUP_RELOADS", "10"))
+"""At how many of their boundaries a tab of each page is reloaded; 300: at each."""
+
+SECONDS = 20.0
+
+CUT_OFF = "The answer was cut off."
+
+
+@pytest.fixture(scope="module")
+def address() -> str:
+    """Of the server, in every test."""
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return workshop(tmp_path_factory.mktemp("answers"))
+
+
+@pytest.fixture(scope="module")
+def scripts(shop: Path, address: str) -> dict[str, bytes]:
+    """Of the pages."""
+    return {name: build(shop, name, f"http://{address}") for name in PAGES}
+
+
+class Scene:
+    """Three tabs of a browser, their application, and PushUp with a journal."""
+
+    def __init__(self, stack: ExitStack, folder: Path, address: str, scripts: dict[str, bytes]) -> None:
+        self._stack = stack
+        self._folder = folder
+        self._address = address
+        self.server = self._started()
+        self.writer = Writer(address, CHANNEL)
+        self.site = stack.enter_context(serving(Site(scripts, self._begin, self._ask_to_stop)))
+        self.browser: webdriver.Chrome = stack.enter_context(chromium(log="ALL"))
+        self.tabs: list[str] = []
+
+    def _started(self) -> Server:
+        flags = (
+            "--listen", self._address, "--broadcast", f"journal:{self._folder}/journal.db", "--set", "cors_origins=*",
+        )  # fmt: skip
+        return self._stack.enter_context(running(self._folder / "log", flags))
+
+    def restart(self) -> None:
+        """The server dies, and comes back after a while."""
+        self.server.signal(signal.SIGKILL)
+        self.server.wait()
+        time.sleep(0.5)
+        self.server = self._started()
+
+    def _begin(self) -> None:
+        thread = threading.Thread(target=self.writer.write, args=(COUNT, 0.05))
+        thread.start()
+        self._stack.callback(thread.join)
+
+    def _ask_to_stop(self) -> None:
+        with self.server.caller() as caller:
+            caller.publish([f"{CHANNEL}:stop"], "stop")
+
+    def open(self, *names: str) -> None:
+        """A tab for each page."""
+        for name in names:
+            if self.tabs:
+                self.browser.switch_to.new_window("tab")
+            self.browser.get(f"{self.site.url}/{name}")
+            self.tabs.append(self.browser.current_window_handle)
+
+    def _run(self, tab: int, script: str) -> str:
+        self.browser.switch_to.window(self.tabs[tab])
+        return str(self.browser.execute_script(script))
+
+    def reload(self, tab: int) -> None:
+        self.browser.switch_to.window(self.tabs[tab])
+        self.browser.refresh()
+
+    def click(self, tab: int, what: str) -> None:
+        """What the user does: `send` or `stop`."""
+        wait_until(lambda: self._run(tab, f"return typeof window.{what}") == "function", "the page")
+        self._run(tab, f"{what}()")
+
+    def text(self, tab: int) -> str:
+        return self._run(tab, "return document.getElementById('text').textContent")
+
+    def end(self, tab: int) -> str:
+        return self._run(tab, "return document.getElementById('end').textContent")
+
+    def expect(self, tab: int, text: str) -> None:
+        """The tab soon shows exactly this."""
+        wait_until(lambda: len(self.text(tab)) >= len(text), f"the text in tab {tab}", SECONDS)
+        assert self.text(tab) == text
+
+    def expect_all(self, text: str, end: str, seconds: float = SECONDS) -> None:
+        """All tabs end so, with this text."""
+        for tab in range(len(self.tabs)):
+            wait_until(lambda tab=tab: self.end(tab) != "", f"the end in tab {tab}", seconds)  # type: ignore[misc]
+            assert (self.text(tab), self.end(tab)) == (text, end)
+
+
+@contextmanager
+def scene(folder: Path, address: str, scripts: dict[str, bytes]) -> Iterator[Scene]:
+    with ExitStack() as stack:
+        yield Scene(stack, folder, address, scripts)
+
+
+@pytest.fixture
+def answer(tmp_path: Path, address: str, scripts: dict[str, bytes]) -> Iterator[Scene]:
+    with scene(tmp_path, address, scripts) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_reload_at_each_boundary(name: str, answer: Scene) -> None:
+    """One of three tabs is reloaded, and shows what there is; the others go on; in the end all have all of it."""
+    answer.writer.write(1)
+    answer.open(name, name, name)
+    step = COUNT // RELOADS
+    written = 1
+    for number, boundary in enumerate(range(1 + PAGES.index(name) * step // len(PAGES), COUNT + 1, step)):
+        answer.writer.write(boundary - written)
+        written = boundary
+        answer.reload(number % 3)
+        answer.expect(number % 3, text_of(written))
+    answer.writer.write(COUNT - written)
+    answer.writer.end()
+    answer.expect_all(text_of(COUNT), "done")
+
+
+def test_a_writer_that_dies(answer: Scene) -> None:
+    """Within 20 s each tab says that the answer was cut off; what came stays."""
+    command = [sys.executable, "-m", "tests.browser.answer_writer", answer.server.address, CHANNEL, "10000", "0.02"]
+    with subprocess.Popen(command, cwd=ROOT) as writer:
+        try:
+            answer.open(*PAGES)
+            wait_until(lambda: len(answer.text(0)) > 100, "some text")
+        finally:
+            writer.kill()
+    died_at = time.monotonic()
+    time.sleep(1.0)
+    with answer.server.caller() as caller:
+        kept = data_of(caller.poll(CHANNEL, cursor="earliest", timeout=0, limit=1000))
+    answer.expect_all(text_of(sum("piece" in data for data in kept)), CUT_OFF)
+    assert time.monotonic() - died_at < 20.0
+
+
+def test_a_restart_of_pushup(answer: Scene) -> None:
+    """With a journal, nothing is missing, and no tab says that something is."""
+    answer.writer.write(1)
+    answer.open(*PAGES)
+    thread = threading.Thread(target=answer.writer.write, args=(COUNT - 1, 0.01))
+    thread.start()
+    wait_until(lambda: len(answer.text(1)) > 200, "some text")
+    answer.restart()
+    thread.join()
+    answer.writer.end()
+    answer.expect_all(text_of(COUNT), "done")
+
+
+def test_a_writer_that_fails(answer: Scene) -> None:
+    """Each page shows its text for the user, after what it wrote."""
+    answer.writer.write(3)
+    answer.writer.end("error", error="The model is busy.")
+    answer.open(*PAGES)
+    answer.expect_all(text_of(3), "The model is busy.")
+
+
+@pytest.mark.parametrize(("name", "api"), [("chat", "/api/chat"), ("agent", "/agent")])
+def test_the_user_asks_and_stops(name: str, api: str, answer: Scene) -> None:
+    """A page that has nothing to resume sends a question; going away stops nothing; `stop()` does, in each tab."""
+    answer.site.has_answer = False
+    answer.open(name)
+    answer.click(0, "send")
+    wait_until(lambda: len(answer.text(0)) > 20, "some text")
+    answer.reload(0)
+    answer.open("plain")
+    wait_until(lambda: len(answer.text(0)) > 100, "more text")
+    assert answer.site.asked == [api]
+    answer.click(0, "stop")
+    wait_until(lambda: answer.end(1) == "done", "the end", SECONDS)
+    assert answer.site.asked == [api, f"{api}/c1/stop"]
+    assert 0 < len(answer.text(0)) <= len(answer.text(1)) < len(text_of(COUNT))
+    said = [str(entry["message"]) for entry in answer.browser.get_log("browser")]  # type: ignore[no-untyped-call]
+    assert not [text for text in said if "Uncaught" in text]
+
+
+TYPED = f"""
+import {{ useChat }} from "@ai-sdk/react";
+import type {{ AbstractAgent }} from "@ag-ui/client";
+import type {{ ChatTransport, UIMessage }} from "ai";
+import {{ PushUp }} from "{CLIENT}";
+import {{ PushUpAgent }} from "{CLIENT}/ag-ui";
+import {{ PushUpTransport }} from "{CLIENT}/ai-sdk";
+import {{ readAnswer }} from "{CLIENT}/answers";
+
+type Mine = UIMessage<{{ cost: number }}>;
+const pushup = new PushUp();
+export const transport: ChatTransport<Mine> = new PushUpTransport<Mine>({{ pushup, api: "/api" }});
+export const chat = () => useChat<Mine>({{ transport, resume: true }});
+export const agent: AbstractAgent = new PushUpAgent({{ pushup, url: "/agent" }});
+export const end = async (): Promise<"done" | "stopped" | undefined> => {{
+  const {{ done, value }} = await readAnswer(pushup, "answer:1", {{ silence: 1000 }}).next();
+  return done ? value : undefined;
+}};
+"""
+"""What an application writes."""
+
+COMPILER = (
+    "--noEmit", "--strict", "--noUnusedLocals", "--skipLibCheck", "--allowImportingTsExtensions", "--target", "es2022",
+    "--module", "esnext", "--moduleResolution", "bundler", "--lib", "es2022,dom,dom.iterable",
+)  # fmt: skip
+
+
+def test_the_types(shop: Path) -> None:
+    """They are those of the SDKs, and the modules agree with them."""
+    (shop / "typed.ts").write_text(TYPED)
+    shutil.copytree(shop / "node_modules" / CLIENT, shop / "client", dirs_exist_ok=True)  # compilers pass packages over
+    files = [f"client/{name}.js" for name in ("answers", "ai-sdk", "ag-ui")]
+    run("node", "node_modules/typescript/bin/tsc", *COMPILER, "typed.ts", folder=shop)
+    run("node", "node_modules/typescript/bin/tsc", *COMPILER, "--allowJs", "--checkJs", *files, folder=shop)

@@ -1,0 +1,1 @@
+"""Tests of the outbox: its rules with SQLite and a simulated PushUp, real databases, and kills at random."""

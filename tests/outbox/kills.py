@@ -1,0 +1,163 @@
+"""`python -m tests.outbox.kills 300`: kill the application, relays, PushUp and PostgreSQL at random, under load.
+
+Then every committed message must have reached each follower once, and in the order that docs/guide/outbox.md promises;
+none that was rolled back. PushUp has a journal, so no gap may be reported.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy import create_engine, select
+from sqlalchemy.pool import NullPool
+
+from pushup.client import Client, Gap, Message
+from pushup.outbox.sqlalchemy import metadata
+from tests.outbox.application import facts, truth
+from tests.outbox.postgres_server import postgres
+
+DRAIN_SECONDS = 60.0
+
+
+@dataclass
+class Result:
+    """What was committed, what each follower saw in order, and how many gaps it was told."""
+
+    committed: set[str]
+    followers: dict[str, list[dict[str, Any]]]
+    gaps: int
+    kills: Counter[str]
+    renamed: int
+
+    def faults(self) -> list[str]:
+        return [fault for name, seen in self.followers.items() for fault in self._faults(name, seen)]
+
+    def _faults(self, follower: str, seen: list[dict[str, Any]]) -> list[str]:
+        names = [message["name"] for message in seen]
+        places = {name: place for place, name in enumerate(names)}
+        last: dict[str, int] = {}
+        wrong = []
+        for place, message in enumerate(seen):
+            writer, _, number = message["name"].rpartition("-")
+            if last.get(writer, -1) >= int(number):
+                wrong.append(f"{message['name']} after a later one of its writer")
+            last[writer] = int(number)
+            if message["after"] is not None and places.get(message["after"], place) >= place:
+                wrong.append(f"{message['name']} before {message['after']}")
+        wrong += [f"{name} {count} times" for name, count in Counter(names).items() if count > 1]
+        wrong += [f"{name} is missing" for name in self.committed - places.keys()]
+        wrong += [f"{name} was not committed" for name in places.keys() - self.committed]
+        return [f"{follower}: {text}" for text in wrong]
+
+
+@dataclass
+class Process:
+    """A program that is killed and started again."""
+
+    command: Callable[[], list[str]]
+    log: Path
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(self.command(), stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+
+def run(kills: int, folder: Path, seed: int, show: Callable[[str], object] = lambda _: None) -> Result:
+    """Kill so many processes, one each half to one and a half seconds."""
+    rng = random.Random(seed)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    url = f"http://{address}"
+    journal = f"journal:{folder / 'pushup.db'}"
+    applications = iter(range(1_000_000))
+    python = [sys.executable, "-m"]
+    counts: Counter[str] = Counter()
+    with ExitStack() as stack:
+        database = stack.enter_context(postgres())
+        engine = create_engine(database.sqlalchemy_url, poolclass=NullPool)
+        metadata.create_all(engine)
+        facts.create_all(engine)
+        relay = [*python, "pushup.outbox", database.url, url]
+        writer = [*python, "tests.outbox.application", database.sqlalchemy_url]
+        server = [*python, "pushup", "serve", "--listen", address, "--broadcast", journal]
+        server += ["--set", "retention_seconds=3600", "--set", "retention_bytes=500000000"]
+        processes = {
+            "pushup": Process(lambda: server, folder / "pushup.log"),
+            "relay 1": Process(lambda: relay, folder / "relay.log"),
+            "relay 2": Process(lambda: relay, folder / "relay.log"),
+            "application": Process(lambda: [*writer, f"app{next(applications)}"], folder / "application.log"),
+        }
+        for process in processes.values():
+            process.start()
+            stack.callback(process.kill)
+        followers: dict[str, list[dict[str, Any]]] = {"stream": [], "poll": []}
+        gaps: list[Gap] = []
+        for transport in followers:
+            client = Client(url, retry_seconds=(0.1, 0.5))
+            thread = threading.Thread(target=_follow, args=(client, transport, followers[transport], gaps))
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(client.stop)
+        for number in range(kills):
+            time.sleep(rng.uniform(0.5, 1.5))
+            name = rng.choice(["postgres", *processes])
+            counts[name] += 1
+            show(f"{number + 1}: kill {name}; {len(followers['stream'])} messages")
+            victim = database if name == "postgres" else processes[name]
+            victim.kill()
+            time.sleep(rng.choice([0.0, 0.0, 0.5]))
+            victim.start()
+        processes["application"].kill()
+        time.sleep(1.0)  # PostgreSQL may still be committing what it sent
+        with engine.connect() as connection:
+            committed = set(connection.scalars(select(truth.c.name)))
+        end = time.monotonic() + DRAIN_SECONDS
+        while time.monotonic() < end and any(len(seen) < len(committed) for seen in followers.values()):
+            time.sleep(0.2)
+        time.sleep(1.0)  # what comes twice, comes now
+        processes["application"].start()  # the stack kills it
+    renamed = (folder / "relay.log").read_text().count("restored or copied")
+    return Result(committed, followers, len(gaps), counts, renamed)
+
+
+def _follow(client: Client, transport: Literal["stream", "poll"], seen: list[dict[str, Any]], gaps: list[Gap]) -> None:
+    for item in client.follow("all", transport=transport):
+        match item:
+            case Message():
+                seen.append(item.data)
+            case Gap():
+                gaps.append(item)
+
+
+if __name__ == "__main__":
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        seed = int(sys.argv[2]) if len(sys.argv) > 2 else os.getpid()
+        result = run(int(sys.argv[1]), Path(place), seed, lambda text: print(text, flush=True))
+        faults = result.faults()
+        print(f"seed {seed}, {time.monotonic() - began:.0f} s, {dict(result.kills)}")
+        print(f"{len(result.committed)} committed messages, {result.gaps} gaps, {result.renamed} new names")
+        print(f"{len(faults)} faults", *faults[:20], sep="\n")
+        if faults:
+            print((Path(place) / "relay.log").read_text()[-3000:])
+        sys.exit(bool(faults or result.gaps or result.renamed))

@@ -1,0 +1,352 @@
+"""The rules of the relay, with SQLite and a simulated PushUp: what is published, in which order, and how often."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
+
+from pushup.outbox import Relay
+from pushup.outbox.sqlalchemy import add, metadata
+from tests.client.simulated_driver import HANGS, REFUSED, RESET, Reply, answer
+from tests.outbox.simulated_pushup import SimulatedPushUp
+
+OUTBOX_LOG = "pushup.outbox"
+
+
+class Database:
+    """A file of SQLite, with the application's side, and what a test does to the tables."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.engine: Engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
+        event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = OFF"))
+        metadata.create_all(self.engine)
+
+    def connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path)
+        connection.execute("PRAGMA synchronous = OFF")  # nothing here crashes the machine
+        return connection
+
+    def add(self, *data: Any, channels: str = "news") -> None:
+        with Session(self.engine) as session, session.begin():
+            for each in data:
+                add(session, channels, each)
+
+    def run(self, statement: str) -> list[Any]:
+        with self.engine.begin() as connection:
+            result = connection.execute(text(statement))
+            return [tuple(row) for row in result] if result.returns_rows else []
+
+    def end_lease(self) -> None:
+        self.run("UPDATE pushup_outbox_producer SET lease_until = 0")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(tmp_path / "application.db")
+
+
+@pytest.fixture
+def server() -> SimulatedPushUp:
+    return SimulatedPushUp()
+
+
+@pytest.fixture
+def start(database: Database, server: SimulatedPushUp, request: pytest.FixtureRequest) -> Callable[[], Relay]:
+    def make() -> Relay:
+        relay = Relay(database.connect, server.client())
+        request.addfinalizer(relay.close)
+        return relay
+
+    return make
+
+
+def until_idle(relay: Relay) -> None:
+    """Step until nothing is left to do, or nothing can be done now."""
+    assert any(relay.step() for _ in range(1000)), "it does not become idle"
+
+
+def test_what_is_committed_is_published_in_order_and_deleted(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """And nothing that was rolled back. A publication has at most 100 messages."""
+    with Session(database.engine) as session:
+        add(session, "news", "rolled back")
+    database.add(*range(250))
+    until_idle(start())
+    assert server.messages == list(range(250))
+    assert server.sizes == [100, 100, 50]
+    assert database.run("SELECT * FROM pushup_outbox") == []
+
+
+def test_a_publication_is_limited_in_bytes(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """Below the limit of a request's body; a row that is larger goes alone."""
+    database.add("x" * 100_000, "x" * 100_000, "y" * 100_000, "z" * 300_000, "end")
+    until_idle(start())
+    assert server.sizes == [2, 1, 1, 1]
+
+
+def test_fields_arrive_as_they_were_added(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """Several channels, an event, any JSON."""
+    with Session(database.engine) as session, session.begin():
+        add(session, ["a", "b"], {"text": "\u00fc\u0000", "n": [1.5, None]}, event="answer")
+    until_idle(start())
+    [(_, _, messages, _)] = server.producers.values()
+    assert messages == [{"channels": ["a", "b"], "data": {"text": "\u00fc\u0000", "n": [1.5, None]}, "event": "answer"}]
+
+
+def test_data_without_json_is_refused_at_once(database: Database) -> None:
+    """In the application's transaction, not later."""
+    with Session(database.engine) as session, pytest.raises(ValueError, match="JSON"):
+        add(session, "news", float("nan"))
+
+
+class Killed(BaseException):
+    """The relay's process is gone."""
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_row_is_published_once(
+    seed: int, database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """Whatever is lost or killed, and while a relay that believes to have the lease goes on."""
+    rng = random.Random(seed)
+
+    def fault(publish: Callable[[], Reply]) -> Reply:
+        match rng.randrange(8):
+            case 0:
+                return rng.choice([HANGS, REFUSED, RESET, answer(503), answer(429), answer(401)])
+            case 1:
+                publish()
+                return rng.choice([HANGS, RESET, answer(500)])
+            case 2:
+                raise Killed
+            case 3:
+                publish()
+                raise Killed
+        return publish()
+
+    server.fault = fault
+    relays = [start(), start()]
+    added = 0
+    for _ in range(60):
+        match rng.randrange(4):
+            case 0:
+                new = range(added, added + rng.choice([1, 3, 120]))
+                database.add(*new)
+                added = new.stop
+            case 1:
+                database.end_lease()
+            case _:
+                index = rng.randrange(2)
+                try:
+                    relays[index].step()
+                except Killed:
+                    relays[index].close()
+                    relays[index] = start()
+    server.fault = lambda publish: publish()
+    database.end_lease()
+    last = start()
+    until_idle(last)
+    assert server.messages == list(range(added))
+    assert database.run("SELECT * FROM pushup_outbox") == []
+    assert len(server.producers) <= 1
+
+
+def test_a_refused_row_is_marked_and_the_others_go_on(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its number is given back, so no hole is left; set to NULL, it is tried again, in a later place."""
+    database.add(0, 1, "large", 3)
+    database.add("secret", channels="closed")
+    database.add(5)
+    database.run("INSERT INTO pushup_outbox (channels, data) VALUES ('[\"news\"]', 'no JSON')")
+    database.add(*range(7, 150))
+    relay = start()
+    until_idle(relay)
+    assert server.messages == [0, 1, 3, 5, *range(7, 150)]
+    assert [row[0] for row in database.run("SELECT id FROM pushup_outbox WHERE error IS NOT NULL")] == [3, 5, 7]
+    assert len(server.producers) == 1
+    assert [record.levelno for record in caplog.records].count(logging.ERROR) == 3
+    assert server.sizes[-1] > 1, "rows are published together again"
+    database.run("UPDATE pushup_outbox SET error = NULL, data = '2' WHERE id = 3")
+    until_idle(relay)
+    assert server.messages[-1] == 2
+
+
+@pytest.mark.parametrize("back_to", [0, 1, 4], ids=["duplicate", "overlap", "other messages"])
+def test_a_restored_database_loses_no_rows(
+    back_to: int,
+    database: Database,
+    server: SimulatedPushUp,
+    start: Callable[[], Relay],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its numbers went back, so the server takes new rows for old ones; a new name makes them known as new."""
+    relay = start()
+    for each in range(5):
+        database.add(each)
+        until_idle(relay)
+    database.run(f"UPDATE pushup_outbox_producer SET next_sequence = {back_to}")
+    database.add("new 1", "new 2")
+    until_idle(relay)
+    assert server.messages == [0, 1, 2, 3, 4, "new 1", "new 2"]
+    assert database.run("SELECT * FROM pushup_outbox") == []
+    assert "restored or copied" in caplog.text
+
+
+@pytest.mark.parametrize("change", ["next_sequence = 9", "epoch = 0"], ids=["hole", "epoch"])
+def test_numbers_that_the_server_does_not_expect_block_nothing(
+    change: str, database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """A hole, or an epoch that went back with the database."""
+    for _ in range(3):
+        relay = start()
+        database.add("old")
+        until_idle(relay)
+        relay.close()
+    database.run(f"UPDATE pushup_outbox_producer SET {change}")
+    database.add("new")
+    until_idle(start())
+    assert server.messages == ["old", "old", "old", "new"]
+
+
+def test_a_server_that_has_lost_the_order_gets_the_rest(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay], caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the same name; it is logged."""
+    relay = start()
+    for each in range(3):
+        database.add(each)
+        until_idle(relay)
+    server.producers.clear()
+    database.add("new")
+    until_idle(relay)
+    assert server.messages[-1] == "new"
+    assert "does not know what" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        answer(401, {"type": "urn:pushup:unauthorized"}),
+        answer(503),
+        REFUSED,
+        answer(400, {"type": "urn:pushup:bad-request", "field": "producer"}),
+        answer(405),
+    ],
+    ids=["401", "503", "refused connection", "old server", "other server"],
+)
+def test_what_is_not_the_rows_fault_only_waits(
+    trouble: Reply,
+    database: Database,
+    server: SimulatedPushUp,
+    start: Callable[[], Relay],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is logged once, and no row is marked."""
+    relay = start()
+    database.add("a", "b")
+    server.fault = lambda publish: trouble
+    assert [relay.step() > 0 for _ in range(3)] == [True] * 3
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1
+    assert database.run("SELECT error FROM pushup_outbox") == [(None,), (None,)]
+    server.fault = lambda publish: publish()
+    until_idle(relay)
+    assert server.messages == ["a", "b"]
+
+
+def test_one_relay_works_at_a_time(database: Database, server: SimulatedPushUp, start: Callable[[], Relay]) -> None:
+    """The other takes over when the lease ends, or at once when it is given back."""
+    one, other = start(), start()
+    until_idle(one)
+    database.add("a")
+    until_idle(other)
+    assert server.messages == []
+    until_idle(one)
+    one.close()
+    database.add("b")
+    until_idle(other)
+    assert server.messages == ["a", "b"]
+
+
+def test_a_relay_that_was_overtaken_changes_nothing(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """It hangs while it publishes; meanwhile another takes over and goes on; then its publication arrives."""
+    one, other = start(), start()
+    database.add("a", "b")
+    late: list[Callable[[], Reply]] = []
+
+    def hang(publish: Callable[[], Reply]) -> Reply:
+        server.fault = lambda publish: publish()
+        database.end_lease()
+        until_idle(other)
+        database.add("c", "d")
+        late.append(publish)
+        return publish()
+
+    server.fault = hang
+    until_idle(one)
+    assert late
+    assert server.messages == ["a", "b"]
+    until_idle(other)
+    assert server.messages == ["a", "b", "c", "d"]
+    assert len(server.producers) == 1
+
+
+def test_an_idle_relay_keeps_its_lease(database: Database, start: Callable[[], Relay]) -> None:
+    """It renews it in time, and only then writes."""
+    relay = start()
+    until_idle(relay)
+    before = database.run("SELECT lease_until, epoch FROM pushup_outbox_producer")
+    until_idle(relay)
+    assert database.run("SELECT lease_until, epoch FROM pushup_outbox_producer") == before
+    database.run("UPDATE pushup_outbox_producer SET lease_until = lease_until - 2")
+    until_idle(relay)
+    [(lease, epoch)] = database.run("SELECT lease_until, epoch FROM pushup_outbox_producer")
+    assert (lease >= before[0][0], epoch) == (True, before[0][1])
+
+
+def test_a_database_that_fails_is_opened_again(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged once; the work goes on where it was."""
+    relay = start()
+    until_idle(relay)
+    database.add("a")
+    database.run("ALTER TABLE pushup_outbox RENAME TO gone")
+    assert [relay.step() > 0 for _ in range(3)] == [True] * 3
+    assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
+    database.run("ALTER TABLE gone RENAME TO pushup_outbox")
+    until_idle(relay)
+    assert server.messages == ["a"]
+
+
+def test_run_ends_after_stop(database: Database, server: SimulatedPushUp, start: Callable[[], Relay]) -> None:
+    """Also while it publishes; the rows stay for the next one."""
+    relay = start()
+    database.add("a")
+
+    def stop(publish: Callable[[], Reply]) -> Reply:
+        relay.stop()
+        return HANGS
+
+    server.fault = stop
+    relay.run()
+    server.fault = lambda publish: publish()
+    until_idle(start())
+    assert server.messages == ["a"]

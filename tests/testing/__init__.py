@@ -1,0 +1,1 @@
+"""Tests of `pushup.testing`, which applications use in theirs."""

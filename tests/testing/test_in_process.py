@@ -1,0 +1,169 @@
+"""The server in the process of a test: no sockets, no processes, and no real time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from pushup.client import Answer, AsyncClient, Client, ClientError, Closed, Gap, Message
+from pushup.client.driver import run
+from pushup.settings.settings import SettingsError
+from pushup.testing import InProcess, Recorder
+from pushup.testing.in_process import URL
+
+
+@pytest.fixture
+def server() -> InProcess:
+    return InProcess()
+
+
+@pytest.fixture
+def client(server: InProcess) -> Client:
+    return Client(URL, driver=server.driver)
+
+
+def test_a_message_is_published_and_polled(client: Client) -> None:
+    cursor = client.cursor()
+    client.publish(["a", "b"], {"n": 1})
+    (message,) = client.poll(["a", "b", "c"], cursor).messages
+    assert (message.data, message.channels) == ({"n": 1}, ["a", "b"])
+
+
+def test_a_blocking_wait_ends_at_once(server: InProcess, client: Client) -> None:
+    """Time passes up to its end: the poll is held, and answered at its deadline."""
+    before = server.now()
+    assert client.poll("a", timeout=30).messages == []
+    assert 25 <= server.now() - before <= 30
+
+
+def test_time_passes(server: InProcess, client: Client) -> None:
+    """Messages expire, and channels."""
+    cursor = client.cursor()
+    client.create("short", ttl=10)
+    client.publish("a", 1)
+    server.advance(9)
+    assert [channel.name for channel in client.channels()] == ["short", "a"]
+    server.advance(600)
+    assert [gap.reason for gap in client.poll("a", cursor, timeout=0).gaps] == ["expired"]
+    with pytest.raises(ClientError) as refused:
+        client.channel("short")
+    assert refused.value.status == 404
+
+
+def test_following(client: Client) -> None:
+    """A stream, with a gap, a closing and messages."""
+    cursor = client.cursor()
+    client.publish("a", 1)
+    client.close_channel("a")
+    items = client.follow("a", cursor)
+    kinds = {type(next(items)) for _ in range(2)}
+    assert kinds == {Gap, Closed}
+    client.publish("a", 2)
+    item = next(items)
+    assert isinstance(item, Message)
+    assert item.data == 2
+
+
+def test_in_asyncio_tasks_wait_for_each_other(server: InProcess) -> None:
+    """A held poll is answered by what another task publishes."""
+
+    async def main() -> Answer:
+        async with AsyncClient(URL, driver=server.asyncio_driver) as client:
+            await client.create("a")
+            poll = asyncio.create_task(client.poll("a", await client.cursor(), timeout=60))
+            while not (await client.channel("a")).subscribers:
+                await asyncio.sleep(0)
+            await client.publish("a", "hello")
+            return await poll
+
+    assert [message.data for message in asyncio.run(main()).messages] == ["hello"]
+
+
+def test_in_asyncio_the_test_lets_time_pass(server: InProcess) -> None:
+    async def main() -> Answer:
+        async with server.async_client() as client:
+            poll = asyncio.create_task(client.poll("a", timeout=3600))
+            while not poll.done():
+                await asyncio.sleep(0)
+                server.advance(10)
+            return await poll
+
+    assert asyncio.run(main()).messages == []
+
+
+def test_in_asyncio_time_passes_as_outside(server: InProcess) -> None:
+    """So nothing hangs that would not with a real server."""
+
+    async def main() -> None:
+        await server.asyncio_driver.sleep(0.01)
+
+    before = server.now()
+    asyncio.run(main())
+    assert server.now() >= before + 0.01
+
+
+def test_several_threads(server: InProcess, client: Client) -> None:
+    def publish(name: str) -> None:
+        for number in range(50):
+            client.publish(name, number)
+
+    recorder = Recorder(client)
+    threads = [threading.Thread(target=publish, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name in "abc":
+        assert [message.data for message in recorder.published(name)] == list(range(50))
+
+
+def test_settings(server: InProcess) -> None:
+    """They are those of a real server, by their names, and checked like them."""
+    with_key = InProcess(publish_keys=["app secret-secret-secret"])
+    with pytest.raises(ClientError) as refused:
+        with_key.client().publish("a", 1)
+    assert refused.value.status == 401
+    assert with_key.client("secret-secret-secret").publish("a", 1).id
+    with pytest.raises(SettingsError, match="retention_second"):
+        InProcess(retention_second=1)
+
+
+def test_a_stopped_client_waits_no_more(server: InProcess, client: Client) -> None:
+    client.stop()
+    with pytest.raises(ClientError, match="stopped"):
+        run(server.driver.sleep(1))
+    with pytest.raises(ClientError, match="stopped"):
+        client.poll("a")
+
+
+def test_what_was_published(client: Client) -> None:
+    """Since the recorder began, in order, a message on two channels once; of all channels, or of some."""
+    client.publish("a", "before")
+    recorder = Recorder(client)
+    client.publish(["a", "b"], 1)
+    client.publish("b", 2)
+    client.publish("c", 3)
+    assert [message.data for message in recorder.published()] == [1, 2, 3]
+    assert [message.data for message in recorder.published("a", "c")] == [1, 3]
+    assert recorder.assert_published(["b", "a"], 1).channels == ["a", "b"]
+
+
+def test_what_was_not_published(client: Client) -> None:
+    """The error says what was."""
+    recorder = Recorder(client)
+    with pytest.raises(AssertionError, match=r'^"shipped" on a was not published, nor anything else$'):
+        recorder.assert_published("a", "shipped")
+    client.publish(["b", "a"], "shipped")
+    with pytest.raises(AssertionError, match=r'^"shipped" on a was not published, but\n    "shipped" on a, b$'):
+        recorder.assert_published("a", "shipped")
+
+
+def test_a_record_with_holes_is_refused() -> None:
+    client = InProcess(retention_messages=1).client()
+    recorder = Recorder(client)
+    client.publish("a", 1)
+    client.publish("a", 2)
+    with pytest.raises(AssertionError, match=r"dropped messages: .*evicted"):
+        recorder.published()
