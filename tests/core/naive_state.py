@@ -240,7 +240,7 @@ class NaiveState:
         if last is None:
             return None
         if producer.epoch < last.epoch:
-            return ProducerFenced("", epoch=last.epoch)
+            return ProducerFenced("", more={"epoch": last.epoch})
         numbers = range(producer.sequence, producer.sequence + len(command.messages))
         if numbers == last.numbers and command.messages == last.messages:
             last.epoch = producer.epoch
@@ -251,7 +251,7 @@ class NaiveState:
         may_leave_out = last.outcome.epoch not in (self.epoch, *self.past)
         if numbers.start == last.numbers.stop or (numbers.start > last.numbers.stop and may_leave_out):
             return None
-        return ProducerConflict("", expected=last.numbers.stop)
+        return ProducerConflict("", more={"next": last.numbers.stop})
 
     def _count(self, command: Publish, producer: Producer, outcome: Published) -> Published:
         """The outcome of the next publication of a producer, which is remembered (PROD-6)."""

@@ -71,7 +71,7 @@ class RandomProducers:
 def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterator[tuple[float, Command]]:
     """An endless series of commands of all kinds, each with the seconds since the previous one."""
     published = 1
-    producers = RandomProducers(random)
+    producers = RandomProducers(of_producers := Random(str(random.getstate())))  # all else stays as it was without them
     while True:
         drafts = [
             draft(
@@ -86,7 +86,7 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
         owner = ("", "key 1", "key 2")[len(drafts) % 3]
         key = random.choice("klmnopq") if random.random() < 0.4 else None
         publication = Publish(tuple(drafts), key, owner)
-        if key is None and random.random() < 0.3:
+        if key is None and of_producers.random() < 0.25:
             publication = producers.publication(tuple(drafts), owner)
         command: Command = random.choices(
             (
