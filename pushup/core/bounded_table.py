@@ -8,7 +8,7 @@ expires with everything else, and a new epoch keeps it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -55,6 +55,10 @@ class BoundedTable(Generic[R]):
     def row(self, name: Name) -> R | None:
         """The row with this name, as a value."""
         return self._rows.get(name)
+
+    def rows(self) -> Mapping[Name, R]:
+        """All rows by name, to be read little by little. They may go meanwhile, and others come."""
+        return self._rows
 
     def put(self, row: R) -> None:
         """Add the newest row, or put it in the place of one with its name."""

@@ -6,10 +6,13 @@ back after any time learns whether its last publication took place (as in Kafka'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pushup.core.bounded_table import BoundedTable
+from pushup.core.change_log import Name
 from pushup.core.commands import Duplicate, Outcome, Producer, Publish, Published
 from pushup.core.cursor import PastEpochs
 from pushup.core.errors import ProducerConflict, ProducerFenced
@@ -70,6 +73,10 @@ class Producers(BoundedTable[LastPublication]):
 
     def expire(self, time: float, most: int) -> None:
         """Nothing expires."""
+
+    def rows(self) -> Mapping[Name, LastPublication]:
+        """As they are now: a publication of a producer replaces its row, which must not be missing. O(their number)."""
+        return dict(self._rows)
 
     def rank(self, row: LastPublication) -> tuple[int, ...]:
         return row.epoch, row.next

@@ -190,20 +190,21 @@ def rows_of_new_epoch(*states: ReplicatedState) -> Iterator[Stored]:
     The states may change meanwhile: a channel that is closed before its turn, and rows of later entries, are left out.
     """
     channels, last_id = states[-1].channels, states[-1].channels.last_id
-    ends = [(state, state.cursor.sequence) for state in states]
+    known = [(state.cursor.sequence, {name: table.rows() for name, table in state.bounded.items()}) for state in states]
     for name in channels.names():
         channel = channels.row(name)
         if channel is not None and 0 < channel.id <= last_id:
             emptied = replace(channel, dropped_sequence=0, reason="expired", closed_sequence=0, erased_sequence=0)
             yield stored(CHANNELS, name, emptied)
-    for number, (state, end) in enumerate(ends):
+    for number, state in enumerate(states):
         for table in state.bounded.values():
-            in_all = [other.bounded[table.name] for other in states]
-            for name in table.names():
-                ranks = [(t.rank(r), n) for n, t in enumerate(in_all) if (r := t.row(name)) is not None]
-                row = table.row(name)
-                if row is not None and row.sequence <= end and max(ranks)[1] == number:
-                    yield stored(table.name, name, row)
+            in_all = [(end, tables[table.name]) for end, tables in known]
+            own = in_all[number][1]
+            for name in list(own):
+                found = [(n, r) for n, (end, rows) in enumerate(in_all) if (r := rows.get(name)) and r.sequence <= end]
+                ranks = [(table.rank(row), n) for n, row in found]
+                if ranks and max(ranks)[1] == number:
+                    yield stored(table.name, name, own[name])
 
 
 def take_apart(state: ReplicatedState) -> Iterator[None]:

@@ -8,10 +8,10 @@ from pushup.core.commands import Command, Continue, Duplicate, Outcome, Producer
 from pushup.core.cursor import Cursor
 from pushup.core.errors import ProducerConflict, ProducerFenced, PushUpError, UnknownChannel
 from pushup.core.producers import PRODUCERS_LIMIT
-from pushup.core.snapshot import Changes
+from pushup.core.snapshot import Changes, Tables
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch
-from tests.core.builders import EPOCH, Feed, draft
+from tests.core.builders import EPOCH, Feed, draft, publish
 
 
 def numbered(first: int, *data: str, epoch: int = 1, name: str = "p", owner: str = "") -> Publish:
@@ -171,3 +171,19 @@ def test_copies_of_a_state_decide_alike() -> None:
     assert copy.snapshot() == feed.state.snapshot()
     assert copy.cursor == Cursor(EPOCH, 3)
     assert not isinstance(feed.apply(numbered(2, "3", epoch=2), 2.0), PushUpError)
+
+
+def test_a_producer_that_publishes_while_an_epoch_begins_is_kept() -> None:
+    """As it was when the epoch began: what it publishes since is no part of that."""
+    feed = Feed()
+    feed.apply(publish("a"), 1.0)
+    feed.apply(numbered(0, "1", epoch=2), 1.0)
+    rows = rows_of_new_epoch(feed.state)
+    keys = [next(rows).key]
+    feed.apply(numbered(1, "2", epoch=2), 1.0)
+    tables = Tables()
+    for row in rows:
+        keys.append(row.key)
+        tables.take(row)
+    assert keys == ["channels/a", "producers/ p"]
+    assert [(row.epoch, row.next) for row in tables["producers"].in_order()] == [(2, 1)]
