@@ -352,7 +352,7 @@ def note_epoch(simulation: Simulation) -> None:
 
 
 def check_kept_keys(simulation: Simulation) -> None:
-    """An epoch that has just begun has the idempotency keys of the server that began it.
+    """An epoch that has just begun has the idempotency keys and the producers of the server that began it.
 
     After some tries it begins whatever has come since (`BEGIN_TRIES`); then, those of the entries up to its beginning.
     """
@@ -361,10 +361,11 @@ def check_kept_keys(simulation: Simulation) -> None:
     kept = redis.data.get(b"{pushup}:4:rows", {})
     server = next(server for server in simulation.servers if server.name == redis.asked_by)
     end = math.inf if redis.asked[-1] else int(redis.data[b"{pushup}:4:state"][b"sequence"])
-    rows = [server.node.state.keys.row(name) for name in server.node.state.keys.names()]
-    missing = [row.key for row in rows if row and row.sequence <= end and f"keys/{row.key}".encode() not in kept]
-    if missing:
-        raise BrokenPromise(f"keys are kept: {server.name} began an epoch without {missing}, which it knew")
+    for table in (server.node.state.keys, server.node.state.producers):
+        rows = {f"{table.name}/{name}": table.row(name) for name in table.names()}
+        missing = [name for name, row in rows.items() if row and row.sequence <= end and name.encode() not in kept]
+        if missing:
+            raise BrokenPromise(f"{table.name} are kept: {server.name} began an epoch without {missing}")
 
 
 def before_last_save(redis: RedisServer) -> int | None:
