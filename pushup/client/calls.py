@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
+from pushup.client.answers import COALESCE_SECONDS, PATIENCE_SECONDS, AnswerState, AsyncAnswerWriter
 from pushup.client.attempts import Attempts
 from pushup.client.credentials import Token
 from pushup.client.driver import Driver
 from pushup.client.exchange import Exchange
-from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
+from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport, items
 from pushup.client.http1 import Request
 from pushup.client.values import (
     Answer,
@@ -193,7 +194,7 @@ class AsyncClient:
         While no node can be reached or is available, it tries again with growing, random pauses, and calls `on_trouble`
         with the error and the pause. Raises: ClientError when the server refuses.
         """
-        return _items(self.follower(channels, cursor, transport, on_trouble))
+        return items(self.follower(channels, cursor, transport, on_trouble))
 
     def follower(
         self, channels: str | Sequence[str], cursor: str, transport: Transport, on_trouble: OnTrouble | None
@@ -203,6 +204,35 @@ class AsyncClient:
             self._exchange, _names(channels), cursor,
             transport=transport, timeout=self._timeout, pauses=self._retry_seconds, on_trouble=on_trouble,
         )  # fmt: skip
+
+    def answer(
+        self,
+        channel: str,
+        *,
+        resume: bool = False,
+        coalesce: float = COALESCE_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+    ) -> AsyncAnswerWriter:
+        """Write an answer that comes into being over time; with `resume`, continue one."""
+        stops = self.follower(f"{channel}:stop", "", "stream", None)
+        return AsyncAnswerWriter(
+            channel, self._driver, self.publish, self.read_answer, stops,
+            resume=resume, coalesce=coalesce, patience=patience,
+        )  # fmt: skip
+
+    async def stop_answer(self, channel: str) -> Published:
+        """Ask the writer of an answer to stop."""
+        return await self.publish(f"{channel}:stop", "stop")
+
+    async def read_answer(self, channel: str) -> AnswerState:
+        """An answer, as far as it is written. Raises: AnswerCutOff if pieces are missing."""
+        state, cursor, more = AnswerState(), "", True
+        while more:
+            page = await self.poll(channel, cursor, timeout=0.0)
+            for message in page.messages:
+                state.take(message)
+            cursor, more = page.cursor, page.more
+        return state
 
     async def create(self, name: str | None = None, ttl: float | None = None) -> Channel:
         """Create a channel. This call and the next two are repeated only if nothing has been sent."""
@@ -273,14 +303,6 @@ class AsyncClient:
 
     def _attempts(self) -> Attempts:
         return Attempts(self._exchange.nodes, self._driver, self._retry_seconds)
-
-
-async def _items(follower: Follower) -> AsyncGenerator[Item, None]:
-    try:
-        while (item := await follower.next()) is not None:
-            yield item
-    finally:
-        follower.close()
 
 
 def _names(channels: str | Sequence[str]) -> list[str]:
