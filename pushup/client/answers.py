@@ -1,7 +1,7 @@
 """Answers that come into being over time, such as a model's: what one channel says of one, and the writer.
 
-Messages have the event `answer`, and as data `{"piece": n, "parts": [...]}`; the last one also has `"end"`: done, stopped
-or error (then `"error"`, a text for users). A beat is ephemeral: `{"beat": n}`, n being the next piece.
+Messages have the event `answer`, and as data `{"piece": n, "parts": [...]}`; the last one also has `"end"`: done,
+stopped or error (then `"error"`, a text for users). A beat is ephemeral: `{"beat": n}`, n being the next piece.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any, Self
 
 from pushup.client.driver import Driver, run
 from pushup.client.following import Follower
-from pushup.client.values import ClientError, Message, Published
+from pushup.client.values import Answer, ClientError, Message, Published
 
 BEAT_SECONDS = 5.0
 COALESCE_SECONDS = 0.05
 PATIENCE_SECONDS = 60.0
 
 PIECE_SIZE = 4096
-"""Characters of text, and of values as JSON, in one piece: escaped, 48 KiB at most. A longer value is a piece itself."""
+"""Characters of text, and of values as JSON, in one piece: 48 KiB at most when escaped. A longer value is one piece."""
 
 WAITING_LIMIT = 1 << 20
 """So many characters may wait to be published; then writers wait."""
@@ -72,6 +72,16 @@ class AnswerState:
         self.pieces += 1
         self.parts += data.get("parts", [])
         self.end, self.error = data.get("end"), data.get("error")
+
+
+async def read(poll: Callable[..., Awaitable[Answer]], channel: str) -> AnswerState:
+    state, cursor, more = AnswerState(), "", True
+    while more:
+        page = await poll(channel, cursor, timeout=0.0)
+        for message in page.messages:
+            state.take(message)
+        cursor, more = page.cursor, page.more
+    return state
 
 
 def _size(part: Any) -> int:

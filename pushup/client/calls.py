@@ -6,10 +6,9 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
-from urllib.parse import quote
 
-from pushup.client.answers import COALESCE_SECONDS, PATIENCE_SECONDS, AnswerState, AsyncAnswerWriter
-from pushup.client.attempts import Attempts
+from pushup.client.answers import COALESCE_SECONDS, PATIENCE_SECONDS, AnswerState, AsyncAnswerWriter, read
+from pushup.client.attempts import RETRY_SECONDS, Attempts
 from pushup.client.credentials import Token
 from pushup.client.driver import Driver
 from pushup.client.exchange import Exchange
@@ -24,14 +23,14 @@ from pushup.client.values import (
     NotSent,
     Published,
     answer_of,
+    given_of,
+    names_of,
+    path_of,
     unexpected,
     value_of,
 )
 
 TIMEOUT_SECONDS = 5.0
-
-RETRY_SECONDS = (0.3, 30.0)
-"""The longest pause before the first retry, and the longest of all, as in pushup.js."""
 
 ACK_SECONDS = 5.0
 """For how long a server may wait for an acknowledgement, by default."""
@@ -116,7 +115,7 @@ class AsyncClient:
         without a gap; servers remember no keys of such messages, so a retry may publish one again. With `ack`, the
         server waits for that acknowledgement for up to `ack_timeout` seconds.
         """
-        message = {"channels": _names(channels), "data": data, **_given(event=event, ephemeral=ephemeral or None)}
+        message = {"channels": names_of(channels), "data": data, **given_of(event=event, ephemeral=ephemeral or None)}
         given = await self._publish(message, idempotency_key, ack, ack_timeout, patience)
         return value_of(Published, given)
 
@@ -163,7 +162,7 @@ class AsyncClient:
 
         It is tried once at each node. A ticket in the answer is sent with the next poll of the same channels.
         """
-        names = _names(channels)
+        names = names_of(channels)
         until = self._driver.now() + timeout + self._timeout
         attempts = self._attempts()
         while True:
@@ -201,7 +200,7 @@ class AsyncClient:
     ) -> Follower:
         """What `follow` iterates over."""
         return Follower(
-            self._exchange, _names(channels), cursor,
+            self._exchange, names_of(channels), cursor,
             transport=transport, timeout=self._timeout, pauses=self._retry_seconds, on_trouble=on_trouble,
         )  # fmt: skip
 
@@ -226,29 +225,23 @@ class AsyncClient:
 
     async def read_answer(self, channel: str) -> AnswerState:
         """An answer, as far as it is written. Raises: AnswerCutOff if pieces are missing."""
-        state, cursor, more = AnswerState(), "", True
-        while more:
-            page = await self.poll(channel, cursor, timeout=0.0)
-            for message in page.messages:
-                state.take(message)
-            cursor, more = page.cursor, page.more
-        return state
+        return await read(self.poll, channel)
 
     async def create(self, name: str | None = None, ttl: float | None = None) -> Channel:
         """Create a channel. This call and the next two are repeated only if nothing has been sent."""
-        return value_of(Channel, await self.call("POST", "/v1/channels", _given(name=name, ttl=ttl)))
+        return value_of(Channel, await self.call("POST", "/v1/channels", given_of(name=name, ttl=ttl)))
 
     async def renew(self, channel: str | int, ttl: float | None = None) -> Channel:
         """Restart a channel's lifetime."""
-        return value_of(Channel, await self.call("POST", f"{_path(channel)}/renew", _given(ttl=ttl)))
+        return value_of(Channel, await self.call("POST", f"{path_of(channel)}/renew", given_of(ttl=ttl)))
 
     async def close_channel(self, channel: str | int) -> None:
         """Close a channel, and drop its messages."""
-        await self.call("DELETE", _path(channel))
+        await self.call("DELETE", path_of(channel))
 
     async def channel(self, channel: str | int) -> Channel:
         """One channel, by its name or id."""
-        return value_of(Channel, await self.call("GET", _path(channel)))
+        return value_of(Channel, await self.call("GET", path_of(channel)))
 
     async def channels(self) -> list[Channel]:
         """All open channels, by id."""
@@ -303,15 +296,3 @@ class AsyncClient:
 
     def _attempts(self) -> Attempts:
         return Attempts(self._exchange.nodes, self._driver, self._retry_seconds)
-
-
-def _names(channels: str | Sequence[str]) -> list[str]:
-    return [channels] if isinstance(channels, str) else list(channels)
-
-
-def _path(channel: str | int) -> str:
-    return f"/v1/channels/{quote(str(channel), safe='')}"
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}

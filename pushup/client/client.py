@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from pushup.client.answers import COALESCE_SECONDS, PATIENCE_SECONDS, AnswerState, AnswerWriter
-from pushup.client.calls import ACK_SECONDS, RETRY_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
+from pushup.client.attempts import RETRY_SECONDS
+from pushup.client.calls import ACK_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
 from pushup.client.driver import BlockingDriver, Driver, run
 from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
 from pushup.client.values import Answer, Channel, Item, NewMessage, Published

@@ -31,12 +31,17 @@ def test_an_answer(serve: Serve) -> None:
             pass
 
 
+def fail(client: Client) -> None:
+    with client.answer("a") as answer:
+        answer.write("x")
+        raise ZeroDivisionError("secret")
+
+
 def test_an_answer_that_fails(serve: Serve) -> None:
     """The exception goes on; readers get a neutral text, or the one that was given."""
     with serve() as server, Client(server.url) as client:
-        with pytest.raises(ZeroDivisionError), client.answer("a") as answer:
-            answer.write("x")
-            raise ZeroDivisionError("secret")
+        with pytest.raises(ZeroDivisionError, match="secret"):
+            fail(client)
         state = client.read_answer("a")
         assert (state.text, state.end) == ("x", "error")
         assert "secret" not in str(state.error)
