@@ -1,8 +1,8 @@
 """Answers that come into being over time, such as a model's: what one channel says of one.
 
 An answer is made of messages with the event `answer`. Their data is a piece, `{"piece": n, "parts": [...]}`, numbered
-without holes; or a beat, `{"beat": n}`, which is ephemeral: the writer lives, and piece n is next. The last piece has an
-`end` as well: done, stopped, or error, and then an `error`, a text for users. A part is text, or any other JSON value.
+without holes; or a beat, `{"beat": n}`, which is ephemeral: the writer lives, and piece n is next. The last piece has
+an `end` as well: done, stopped, or error, and then an `error`, a text for users. A part is text, or another JSON value.
 """
 
 from __future__ import annotations

@@ -210,13 +210,9 @@ class AsyncClient:
         )  # fmt: skip
 
     def answer(
-        self,
-        channel: str,
-        *,
-        resume: bool = False,
-        coalesce: float = COALESCE_SECONDS,
-        patience: float = ANSWER_SECONDS,
-    ) -> AsyncAnswerWriter:
+        self, channel: str, *,
+        resume: bool = False, coalesce: float = COALESCE_SECONDS, patience: float = ANSWER_SECONDS,
+    ) -> AsyncAnswerWriter:  # fmt: skip
         """Write an answer that comes into being over time; with `resume`, continue one."""
         stops = self.follower(f"{channel}:stop", "", "stream", None)
         return AsyncAnswerWriter(
