@@ -27,7 +27,7 @@ PACKAGE = Path(pushup.__file__).parent
 
 def modules() -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages([str(PACKAGE)], "pushup."):
-        if not found.name.endswith("__main__"):
+        if not found.name.endswith("__main__") and ".frameworks." not in found.name:  # those use no msgspec
             yield importlib.import_module(found.name)
 
 
