@@ -14,6 +14,7 @@
 | `transport/` | bytes between processes, and to other servers |
 | `client/` | the Python client |
 | `outbox/` | publishes the rows of an application's database; imports only the client |
+| `frameworks/` | live lists in Django, FastAPI and Flask, over the client |
 | `browser/` | the client for web pages: `pushup.js` |
 | `testing/` | for the tests of applications: fixtures for pytest, and a server without sockets |
 | `cli/` | the command line |

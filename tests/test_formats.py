@@ -24,10 +24,13 @@ from pushup.core.snapshot import Tables
 
 PACKAGE = Path(pushup.__file__).parent
 
+OTHERS = ("pushup.frameworks.", "pushup.outbox.")
+"""What applications import: without msgspec, and perhaps with settings of Django."""
+
 
 def modules() -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages([str(PACKAGE)], "pushup."):
-        if not found.name.endswith("__main__"):
+        if not found.name.endswith("__main__") and not found.name.startswith(OTHERS):
             yield importlib.import_module(found.name)
 
 

@@ -8,6 +8,7 @@ What it does is written once, as coroutines. A driver, blocking or for asyncio, 
 | `client.py` | `Client`, the blocking one, with a method for each call |
 | `calls.py` | `AsyncClient`: each call, and what is tried again |
 | `following.py` | following channels, by a stream or by polls |
+| `answers.py`, `answer_writer.py` | answers that come into being over time: what a channel says of one; their writer |
 | `attempts.py` | which node is tried next, and when |
 | `exchange.py` | one request to one node: connections that are kept, credentials, tickets |
 | `credentials.py` | the publish key, or tokens that are renewed |
@@ -17,6 +18,8 @@ What it does is written once, as coroutines. A driver, blocking or for asyncio, 
 | `values.py` | what calls return, and what they raise |
 """
 
+from pushup.client.answer_writer import AnswerWriter, AsyncAnswerWriter
+from pushup.client.answers import AnswerCutOff, AnswerError, AnswerState, AnswerStopped
 from pushup.client.calls import Ack, AsyncClient
 from pushup.client.client import Client
 from pushup.client.values import (
@@ -36,6 +39,12 @@ from pushup.client.values import (
 __all__ = [
     "Ack",
     "Answer",
+    "AnswerCutOff",
+    "AnswerError",
+    "AnswerState",
+    "AnswerStopped",
+    "AnswerWriter",
+    "AsyncAnswerWriter",
     "AsyncClient",
     "Channel",
     "Client",

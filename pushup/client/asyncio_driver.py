@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from inspect import isawaitable
@@ -75,6 +75,9 @@ class AsyncioDriver:
             return await value if isawaitable(value) else value
 
         return asyncio.run_coroutine_threadsafe(call(), asyncio.get_running_loop())
+
+    def background(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        return asyncio.run_coroutine_threadsafe(coroutine, asyncio.get_running_loop())
 
     async def wait(self, future: Future[T], until: float) -> T:
         async with self.until(until):

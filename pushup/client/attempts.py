@@ -8,6 +8,9 @@ from pushup.client.driver import Driver
 from pushup.client.exchange import Node
 from pushup.client.values import ClientError
 
+RETRY_SECONDS = (0.3, 30.0)
+"""The longest pause before the first retry, and the longest of all, as in pushup.js."""
+
 LAST_SECONDS = 0.1
 """Who has less time than this left does not try again."""
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
-from urllib.parse import quote
 
-from pushup.client.attempts import Attempts
+from pushup.client.answer_writer import ANSWER_SECONDS, COALESCE_SECONDS, AsyncAnswerWriter
+from pushup.client.answers import AnswerState, read
+from pushup.client.attempts import RETRY_SECONDS, Attempts
 from pushup.client.credentials import Token
 from pushup.client.driver import Driver
 from pushup.client.exchange import Exchange
-from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
+from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport, items
 from pushup.client.http1 import Request
 from pushup.client.values import (
     Answer,
@@ -25,14 +26,14 @@ from pushup.client.values import (
     Producer,
     Published,
     answer_of,
+    given_of,
+    names_of,
+    path_of,
     unexpected,
     value_of,
 )
 
 TIMEOUT_SECONDS = 5.0
-
-RETRY_SECONDS = (0.3, 30.0)
-"""The longest pause before the first retry, and the longest of all, as in pushup.js."""
 
 ACK_SECONDS = 5.0
 """For how long a server may wait for an acknowledgement, by default."""
@@ -119,7 +120,7 @@ class AsyncClient:
         server waits for that acknowledgement for up to `ack_timeout` seconds. A `producer` is sent instead of a key.
         Raises: Duplicate if the producer published the message earlier, before its last publication.
         """
-        message = {"channels": _names(channels), "data": data, **_given(event=event, ephemeral=ephemeral or None)}
+        message = {"channels": names_of(channels), "data": data, **given_of(event=event, ephemeral=ephemeral or None)}
         given = await self._publish(message, idempotency_key, producer, ack, ack_timeout, patience)
         return value_of(Published, given)
 
@@ -134,8 +135,7 @@ class AsyncClient:
         patience: float | None = None,
     ) -> list[Published]:
         """Publish several messages, next to each other in the order, or none; as `publish` does."""
-        body: dict[str, Any] = {"messages": list(messages)}
-        given = await self._publish(body, idempotency_key, producer, ack, ack_timeout, patience)
+        given = await self._publish({"messages": list(messages)}, idempotency_key, producer, ack, ack_timeout, patience)
         ids = given.get("ids")
         if not isinstance(ids, list):
             raise unexpected("ids")
@@ -146,7 +146,7 @@ class AsyncClient:
         ack: Ack | None, ack_timeout: float, patience: float | None,
     ) -> dict[str, Any]:  # fmt: skip
         headers = () if producer and key is None else (("Idempotency-Key", key or uuid.uuid4().hex),)
-        body |= _given(producer=producer, ack=ack, ack_timeout=None if ack is None else ack_timeout)
+        body |= given_of(producer=producer, ack=ack, ack_timeout=None if ack is None else ack_timeout)
         request = Request("POST", "/v1/messages", body, headers)
         given = await self._call(request, patience=patience, wait=0.0 if ack is None else ack_timeout)
         if given.get("duplicate"):
@@ -167,7 +167,7 @@ class AsyncClient:
 
         It is tried once at each node. A ticket in the answer is sent with the next poll of the same channels.
         """
-        names = _names(channels)
+        names = names_of(channels)
         until = self._driver.now() + timeout + self._timeout
         attempts = self._attempts()
         while True:
@@ -198,32 +198,51 @@ class AsyncClient:
         While no node can be reached or is available, it tries again with growing, random pauses, and calls `on_trouble`
         with the error and the pause. Raises: ClientError when the server refuses.
         """
-        return _items(self.follower(channels, cursor, transport, on_trouble))
+        return items(self.follower(channels, cursor, transport, on_trouble))
 
     def follower(
         self, channels: str | Sequence[str], cursor: str, transport: Transport, on_trouble: OnTrouble | None
     ) -> Follower:
         """What `follow` iterates over."""
         return Follower(
-            self._exchange, _names(channels), cursor,
+            self._exchange, names_of(channels), cursor,
             transport=transport, timeout=self._timeout, pauses=self._retry_seconds, on_trouble=on_trouble,
         )  # fmt: skip
 
+    def answer(
+        self, channel: str, *,
+        resume: bool = False, coalesce: float = COALESCE_SECONDS, patience: float = ANSWER_SECONDS,
+    ) -> AsyncAnswerWriter:  # fmt: skip
+        """Write an answer that comes into being over time; with `resume`, continue one."""
+        stops = self.follower(f"{channel}:stop", "", "stream", None)
+        return AsyncAnswerWriter(
+            channel, self._driver, self.publish, self.read_answer, stops,
+            resume=resume, coalesce=coalesce, patience=patience,
+        )  # fmt: skip
+
+    async def stop_answer(self, channel: str) -> Published:
+        """Ask the writer of an answer to stop."""
+        return await self.publish(f"{channel}:stop", "stop")
+
+    async def read_answer(self, channel: str) -> AnswerState:
+        """An answer, as far as it is written. Raises: AnswerCutOff if pieces are missing."""
+        return await read(self.poll, channel)
+
     async def create(self, name: str | None = None, ttl: float | None = None) -> Channel:
         """Create a channel. This call and the next two are repeated only if nothing has been sent."""
-        return value_of(Channel, await self.call("POST", "/v1/channels", _given(name=name, ttl=ttl)))
+        return value_of(Channel, await self.call("POST", "/v1/channels", given_of(name=name, ttl=ttl)))
 
     async def renew(self, channel: str | int, ttl: float | None = None) -> Channel:
         """Restart a channel's lifetime."""
-        return value_of(Channel, await self.call("POST", f"{_path(channel)}/renew", _given(ttl=ttl)))
+        return value_of(Channel, await self.call("POST", f"{path_of(channel)}/renew", given_of(ttl=ttl)))
 
     async def close_channel(self, channel: str | int) -> None:
         """Close a channel, and drop its messages."""
-        await self.call("DELETE", _path(channel))
+        await self.call("DELETE", path_of(channel))
 
     async def channel(self, channel: str | int) -> Channel:
         """One channel, by its name or id."""
-        return value_of(Channel, await self.call("GET", _path(channel)))
+        return value_of(Channel, await self.call("GET", path_of(channel)))
 
     async def channels(self) -> list[Channel]:
         """All open channels, by id."""
@@ -278,23 +297,3 @@ class AsyncClient:
 
     def _attempts(self) -> Attempts:
         return Attempts(self._exchange.nodes, self._driver, self._retry_seconds)
-
-
-async def _items(follower: Follower) -> AsyncGenerator[Item, None]:
-    try:
-        while (item := await follower.next()) is not None:
-            yield item
-    finally:
-        follower.close()
-
-
-def _names(channels: str | Sequence[str]) -> list[str]:
-    return [channels] if isinstance(channels, str) else list(channels)
-
-
-def _path(channel: str | int) -> str:
-    return f"/v1/channels/{quote(str(channel), safe='')}"
-
-
-def _given(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}

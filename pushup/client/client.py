@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from pushup.client.calls import ACK_SECONDS, RETRY_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
+from pushup.client.answer_writer import ANSWER_SECONDS, COALESCE_SECONDS, AnswerWriter
+from pushup.client.answers import AnswerState
+from pushup.client.attempts import RETRY_SECONDS
+from pushup.client.calls import ACK_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
 from pushup.client.driver import BlockingDriver, Driver, run
 from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
 from pushup.client.values import Answer, Channel, Item, NewMessage, Producer, Published
@@ -101,6 +104,22 @@ class Client:
         on_trouble: OnTrouble | None = None,
     ) -> Iterator[Item]:
         return _items(self._calls.follower(channels, cursor, transport, on_trouble))
+
+    def answer(
+        self,
+        channel: str,
+        *,
+        resume: bool = False,
+        coalesce: float = COALESCE_SECONDS,
+        patience: float = ANSWER_SECONDS,
+    ) -> AnswerWriter:
+        return AnswerWriter(self._calls.answer(channel, resume=resume, coalesce=coalesce, patience=patience))
+
+    def stop_answer(self, channel: str) -> Published:
+        return run(self._calls.stop_answer(channel))
+
+    def read_answer(self, channel: str) -> AnswerState:
+        return run(self._calls.read_answer(channel))
 
     def create(self, name: str | None = None, ttl: float | None = None) -> Channel:
         return run(self._calls.create(name, ttl))

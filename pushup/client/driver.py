@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -55,6 +55,9 @@ class Driver(Protocol):
     def start(self, function: Callable[[], Any]) -> Future[Any]:
         """Call a function that may block, or hang. In an event loop it may be async."""
 
+    def background(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        """Run a coroutine beside others, in a thread or a task. Who cancels the future ends its waits."""
+
     async def wait(self, future: Future[T], until: float) -> T: ...
 
     async def connect(
@@ -97,6 +100,7 @@ class BlockingDriver:
 
     def __init__(self) -> None:
         self._is_stopped = False
+        self._thread = threading.local()
 
     def now(self) -> float:
         return time.monotonic()
@@ -117,6 +121,19 @@ class BlockingDriver:
 
     def start(self, function: Callable[[], Any]) -> Future[Any]:
         return in_thread(function)
+
+    def background(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        future: Future[None] = Future()
+
+        def call() -> None:
+            self._thread.future = future
+            with suppress(Stopped):
+                run(coroutine)
+            with suppress(InvalidStateError):  # it was cancelled
+                future.set_result(None)
+
+        threading.Thread(target=call, daemon=True).start()
+        return future
 
     async def wait(self, future: Future[T], until: float) -> T:
         while not future.done():
@@ -165,7 +182,8 @@ class BlockingDriver:
 
     def step(self, until: float) -> float:
         """How long to wait now, at most. Raises: TimeoutError if no longer; Stopped."""
-        if self._is_stopped:
+        ended: Future[None] | None = getattr(self._thread, "future", None)
+        if self._is_stopped or (ended is not None and ended.cancelled()):
             raise Stopped
         left = until - time.monotonic()
         if left <= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Literal
 
 from pushup.client.attempts import Attempts
@@ -204,3 +204,12 @@ class Follower:
         if self._on_trouble is not None:
             self._on_trouble(error, pause)
         await self._driver.sleep(pause)
+
+
+async def items(follower: Follower) -> AsyncGenerator[Item, None]:
+    """What it follows, until `stop`."""
+    try:
+        while (item := await follower.next()) is not None:
+            yield item
+    finally:
+        follower.close()

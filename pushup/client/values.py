@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NotRequired, TypedDict, TypeVar
+from urllib.parse import quote
 
 Value = TypeVar("Value")
 
@@ -196,3 +197,15 @@ def answer_of(given: dict[str, Any], before: str) -> Answer:
 
 def unexpected(what: str) -> ClientError:
     return ClientError(f"the response is not one of PushUp ({what}); is the URL right?", 200)
+
+
+def names_of(channels: str | Sequence[str]) -> list[str]:
+    return [channels] if isinstance(channels, str) else list(channels)
+
+
+def path_of(channel: str | int) -> str:
+    return f"/v1/channels/{quote(str(channel), safe='')}"
+
+
+def given_of(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

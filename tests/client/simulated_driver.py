@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -128,6 +128,9 @@ class SimulatedDriver:
         except Exception as error:
             future.set_exception(error)
         return future
+
+    def background(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+        raise AssertionError("it does one thing at a time; tests/server/test_answers.py uses real drivers")
 
     async def wait(self, future: Future[T], until: float) -> T:
         self.pass_time(0.0 if future.done() else float("inf"), until)

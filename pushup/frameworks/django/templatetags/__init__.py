@@ -1,0 +1,6 @@
+"""The template tag.
+
+| file | what |
+|---|---|
+| `pushup.py` | `{% pushup %}` |
+"""

@@ -1,0 +1,93 @@
+"""What an application calls, and the views of `urls`."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any
+
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.urls import reverse
+
+from pushup.frameworks.django.settings import site
+from pushup.frameworks.publisher import Outgoing
+from pushup.frameworks.site import SCRIPTS, Live, decision, script
+
+View = Callable[..., Any]
+
+
+def live(*channels: str) -> Callable[[View], View]:
+    """A decorator for the view of a page, plain or async: takes the cursor before the view reads its list.
+
+    It must be the outermost, for another may begin a transaction. `{% pushup "ID OF THE LIST" %}` does the rest.
+    `{user}` in a channel stands for the user's id, any other name for the view's argument.
+    """
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def wrapped(request: HttpRequest, *arguments: Any, **names: Any) -> Any:
+            request.pushup = _live(site().cursor(), channels, names, request)
+            return view(request, *arguments, **names)
+
+        @wraps(view)
+        async def wrapped_async(request: HttpRequest, *arguments: Any, **names: Any) -> Any:
+            cursor = await to_thread(site().cursor)
+            if hasattr(request, "auser"):
+                request.user = await request.auser()
+            request.pushup = _live(cursor, channels, names, request)
+            return await view(request, *arguments, **names)
+
+        return wrapped_async if iscoroutinefunction(view) else wrapped
+
+    return decorate
+
+
+def publish_on_commit(channel: str, data: Any = None, *, html: str | None = None, using: str | None = None) -> None:
+    """Publish in the background, once the transaction has been committed; at once if there is none.
+
+    Raises ValueError or TypeError if that cannot be published. `html`: an element with an id, for `{% pushup %}`.
+    """
+    Outgoing(channel, data, html)  # a mistake is an error before the commit
+    transaction.on_commit(lambda: site().publish(channel, data, html=html), using=using, robust=True)
+
+
+def may_poll(may_read: Callable[[Any, str], bool]) -> View:
+    """A decorator: `may_read(user, channel)` becomes the view for PushUp's `authorize_url`."""
+
+    @wraps(may_read)
+    def view(request: HttpRequest) -> HttpResponse:
+        subject = _subject(request)
+        asked = request.GET.getlist("channel")
+        allowed = None if subject is None else [may_read(request.user, channel) for channel in asked]
+        status, body = decision(allowed, subject)
+        return JsonResponse(body, status=status)
+
+    return view
+
+
+def token(request: HttpRequest) -> HttpResponse:
+    """A token for the user, or 401 for a stranger."""
+    subject = _subject(request)
+    if subject is None:
+        return HttpResponse(status=401)
+    return JsonResponse(site().token(request.user, subject), headers={"Cache-Control": "no-store"})
+
+
+def module(request: HttpRequest, name: str) -> HttpResponse:
+    """A script of a page."""
+    if f"{name}.js" not in SCRIPTS:
+        raise Http404
+    return HttpResponse(script(f"{name}.js"), content_type="text/javascript")
+
+
+def _live(cursor: str, channels: tuple[str, ...], names: dict[str, Any], request: HttpRequest) -> Live:
+    root = reverse("pushup:token").removesuffix("token")
+    return site().live_page(cursor, channels, names, _subject(request), root)
+
+
+def _subject(request: HttpRequest) -> str | None:
+    user = getattr(request, "user", None)
+    return str(user.pk) if user is not None and user.is_authenticated else None

@@ -1,0 +1,71 @@
+"""PushUp for FastAPI: docs/guide/fastapi.md."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from pushup.frameworks.publisher import Outgoing
+from pushup.frameworks.site import SCRIPTS, Live, Site, decision, script
+
+
+def _nobody() -> None:
+    return None
+
+
+class PushUp(Site):
+    """The arguments are those of `Site`, and `user`: a dependency that returns the user's id, or None for a stranger.
+
+    `channels` gets that id. `app.include_router(pushup.router)` serves the scripts and `/pushup/token`.
+    """
+
+    def __init__(self, url: str, *, user: Callable[..., Any] = _nobody, **settings: Any) -> None:
+        super().__init__(url, **settings)
+        self._user = user
+        self.router = APIRouter(prefix="/pushup", include_in_schema=False)
+
+        @self.router.get("/token", name="pushup_token")
+        def token(user: Annotated[Any, Depends(user)]) -> JSONResponse:
+            if user is None:
+                raise HTTPException(401)
+            return JSONResponse(self.token(user, str(user)), headers={"Cache-Control": "no-store"})
+
+        @self.router.get("/{name}.js")
+        def module(name: str) -> Response:
+            if f"{name}.js" not in SCRIPTS:
+                raise HTTPException(404)
+            return Response(script(f"{name}.js"), media_type="text/javascript")
+
+    def live(self, *channels: str) -> Callable[..., Live]:
+        """A dependency for the page's function: takes the cursor before the function reads its list.
+
+        It must come before dependencies that begin a transaction. `live("ID OF THE LIST")` is the element for the page.
+        """
+
+        def cursor() -> str:
+            return self.cursor()
+
+        def live(
+            request: Request, cursor: Annotated[str, Depends(cursor)], user: Annotated[Any, Depends(self._user)]
+        ) -> Live:
+            root = request.url_for("pushup_token").path.removesuffix("token")
+            return self.live_page(cursor, channels, request.path_params, None if user is None else str(user), root)
+
+        return live
+
+    def may_poll(self, may_read: Callable[[Any, str], bool]) -> Callable[..., JSONResponse]:
+        """A decorator: `may_read(user, channel)` becomes the function of the route for PushUp's `authorize_url`."""
+
+        def view(channel: Annotated[list[str], Query()], user: Annotated[Any, Depends(self._user)]) -> JSONResponse:
+            allowed = None if user is None else [may_read(user, each) for each in channel]
+            status, body = decision(allowed, None if user is None else str(user))
+            return JSONResponse(body, status)
+
+        return view
+
+    def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
+        """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
+        from pushup.frameworks.after_commit import publish_after_commit  # only who calls it needs SQLAlchemy
+
+        publish_after_commit(self, session, Outgoing(channel, data, html))

@@ -1,0 +1,92 @@
+"""PushUp for Flask: docs/guide/flask.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from flask import Blueprint, Flask, Response, abort, g, jsonify, request, url_for
+
+from pushup.frameworks.publisher import Outgoing
+from pushup.frameworks.site import SCRIPTS, Live, Markup, Site, decision, script
+
+View = Callable[..., Any]
+
+
+class PushUp(Site):
+    """The arguments are those of `Site`, and `user`: a function that returns the user's id, or None for a stranger.
+
+    `channels` gets that id. The extension serves its scripts and `/pushup/token`.
+    """
+
+    def __init__(self, app: Flask, url: str, *, user: Callable[[], Any] = lambda: None, **settings: Any) -> None:
+        super().__init__(url, **settings)
+        self._user = user
+        routes = Blueprint("pushup", __name__, url_prefix="/pushup")
+        routes.add_url_rule("/token", view_func=self._token, endpoint="token")
+        routes.add_url_rule("/<name>.js", view_func=_script, endpoint="script")
+        app.register_blueprint(routes)
+        app.jinja_env.globals["pushup"] = _element
+
+    def live(self, *channels: str) -> Callable[[View], View]:
+        """A decorator for the view of a page: takes the cursor before the view reads its list.
+
+        Put it right below the route. `{{ pushup("ID OF THE LIST") }}` in the template does the rest.
+        """
+
+        def decorate(view: View) -> View:
+            @wraps(view)
+            def wrapped(**names: Any) -> Any:
+                cursor = self.cursor()
+                root = url_for("pushup.token").removesuffix("token")
+                g.pushup = self.live_page(cursor, channels, names, self._subject(), root)
+                return view(**names)
+
+            return wrapped
+
+        return decorate
+
+    def may_poll(self, may_read: Callable[[Any, str], bool]) -> View:
+        """A decorator: `may_read(user, channel)` becomes the view for PushUp's `authorize_url`."""
+
+        @wraps(may_read)
+        def view() -> tuple[Response, int]:
+            user = self._user()
+            asked = request.args.getlist("channel")
+            allowed = None if user is None else [may_read(user, channel) for channel in asked]
+            status, body = decision(allowed, self._subject())
+            return jsonify(body), status
+
+        return view
+
+    def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
+        """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
+        from pushup.frameworks.after_commit import publish_after_commit  # only who calls it needs SQLAlchemy
+
+        publish_after_commit(self, session, Outgoing(channel, data, html))
+
+    def _subject(self) -> str | None:
+        user = self._user()
+        return None if user is None else str(user)
+
+    def _token(self) -> Response:
+        subject = self._subject()
+        if subject is None:
+            abort(401)
+        response = jsonify(self.token(self._user(), subject))
+        response.cache_control.no_store = True
+        return response
+
+
+def _script(name: str) -> Response:
+    if f"{name}.js" not in SCRIPTS:
+        abort(404)
+    return Response(script(f"{name}.js"), mimetype="text/javascript")
+
+
+def _element(list_id: str, **options: Any) -> Markup:
+    live: Live | None = g.get("pushup")
+    if live is None:
+        raise RuntimeError("decorate the view of this page with @pushup.live(CHANNEL), below its route")
+    return live(list_id, **options)

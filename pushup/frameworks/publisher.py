@@ -1,0 +1,103 @@
+"""Publishing in the background, so that no request waits for PushUp."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import queue
+import re
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pushup.client import Client
+
+PATIENCE_SECONDS = 60.0
+"""For how long a message is tried; PushUp restarts in less."""
+
+QUEUE_LIMIT = 10_000
+"""Messages that wait while PushUp does not answer."""
+
+EXIT_SECONDS = 2.0
+"""How long a process that ends waits for its messages."""
+
+HTML_EVENT = "html"
+"""The event of a message that live.js puts into the page. No other message is taken for HTML."""
+
+_log = logging.getLogger("pushup.frameworks")
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to publish. Raises ValueError or TypeError if it cannot be one."""
+
+    channel: str
+    data: Any = None
+    html: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.html is None:
+            json.dumps(self.data)
+        elif self.data is not None:
+            raise ValueError("publish data or html, not both")
+        elif not re.match(r"\s*<[^>]*\sid=", self.html):
+            raise ValueError(
+                'html must begin with an element that has an id, such as <li id="note-7">; '
+                "without one, a page that is loaded meanwhile shows it twice"
+            )
+
+
+class Publisher:
+    """One thread publishes messages in their order. Each is tried for a minute; what fails is logged and dropped."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._queue = queue.Queue[tuple[float, Outgoing]](QUEUE_LIMIT)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def publish(self, message: Outgoing) -> None:
+        """Never waits and never fails."""
+        try:
+            self._queue.put_nowait((time.monotonic() + PATIENCE_SECONDS, message))
+        except queue.Full:
+            _drop(message, f"{QUEUE_LIMIT} messages are waiting already")
+            return
+        with self._lock:
+            if self._thread is None:
+                atexit.register(self._end)
+            if self._thread is None or not self._thread.is_alive():  # not alive: this process was forked
+                self._thread = threading.Thread(target=self._run, name="pushup-publisher", daemon=True)
+                self._thread.start()
+
+    def flush(self, timeout: float = EXIT_SECONDS) -> bool:
+        """Wait for all messages, for at most so many seconds; returns whether none is left."""
+        until = time.monotonic() + timeout
+        while self._queue.unfinished_tasks and time.monotonic() < until:
+            time.sleep(0.01)
+        return not self._queue.unfinished_tasks
+
+    def _end(self) -> None:
+        if not self.flush():
+            lost = self._queue.unfinished_tasks
+            _log.error("%d messages are lost: PushUp did not take them before this process ended", lost)
+
+    def _run(self) -> None:
+        while True:
+            until, message = self._queue.get()
+            try:
+                left = max(0.0, until - time.monotonic())
+                if message.html is None:
+                    self._client.publish(message.channel, message.data, patience=left)
+                else:
+                    self._client.publish(message.channel, message.html, event=HTML_EVENT, patience=left)
+            except Exception as error:  # the next message may be a better one
+                _drop(message, error)
+            finally:
+                self._queue.task_done()
+
+
+def _drop(message: Outgoing, why: object) -> None:
+    _log.error("not published on %s: %s. Pages show it when they are loaded again", message.channel, why)

@@ -1,0 +1,172 @@
+"""An application as PushUp sees it: its settings, and what does not depend on its framework."""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import jwt
+
+from pushup.client import Client, ClientError
+from pushup.frameworks.publisher import Outgoing, Publisher
+
+CURSOR_SECONDS = 1.0
+"""How long a page waits for its cursor."""
+
+REST_SECONDS = 5.0
+"""For how long pages do without a cursor after PushUp failed to give one."""
+
+TOKEN_SECONDS = 300
+
+SECRET_BYTES = 32
+"""What PushUp demands of a secret."""
+
+SCRIPTS = {"live.js": "pushup.frameworks", "pushup.js": "pushup.browser"}
+"""The modules of a page, by the packages that they are in."""
+
+_log = logging.getLogger("pushup.frameworks")
+
+
+class Markup(str):
+    """HTML, which templates do not escape: those of Django and Jinja ask for `__html__`."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What a page must know to stay up to date from a moment on. `cursor` is empty if PushUp did not answer."""
+
+    script: str
+    config: Mapping[str, Any]
+
+    def __call__(self, list_id: str, *, prepend: bool = False) -> Markup:
+        """The element that keeps the list with this id up to date. New rows come last, or first with `prepend`."""
+        config = json.dumps({**self.config, "list": list_id, "prepend": prepend})
+        return Markup(
+            f'<script type="module" src="{html.escape(self.script)}" data-pushup="{html.escape(config)}"></script>'
+        )
+
+
+class Site:
+    """`url`: PushUp, as the application reaches it; `public_url`: as browsers do, if that differs; `key`: to publish.
+
+    `token_secret` signs the tokens of users; `channels` returns which channels a user may poll, as docs/guide/tokens.md
+    describes the names and patterns. `issuer` and `audience` are PushUp's `token_issuer` and `token_audience`.
+
+    Raises ValueError if a setting cannot be used; `problems` says which.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        token_secret: str = "",
+        channels: Callable[[Any], Iterable[str]] | None = None,
+        public_url: str | None = None,
+        issuer: str = "app",
+        audience: str = "pushup",
+    ) -> None:
+        if found := [*problems(url, token_secret, channels)]:
+            raise ValueError("; ".join(found))
+        self._secret = token_secret
+        self._channels = channels
+        self._public_url = url if public_url is None else public_url
+        self._claims = {"iss": issuer, "aud": audience}
+        self._client = Client(url, key)
+        self._publisher = Publisher(self._client)
+        self._rests_until = 0.0
+
+    def publish(self, channel: str, data: Any = None, *, html: str | None = None) -> None:
+        """Publish in the background: `data`, or an element that goes into lists, or replaces the one with its id.
+
+        Raises ValueError or TypeError if that cannot be published. If PushUp does not take it within a minute, that is
+        logged.
+        """
+        self._publisher.publish(Outgoing(channel, data, html))
+
+    def flush(self, timeout: float) -> bool:
+        """Wait for what is being published, for at most `timeout` seconds; returns whether that is done."""
+        return self._publisher.flush(timeout)
+
+    def close(self) -> None:
+        """Close the connections that are idle; the next call opens a new one."""
+        self._client.close()
+
+    def cursor(self) -> str:
+        """The present, within a second; or "" if PushUp does not say, and for 5 s after that."""
+        if time.monotonic() < self._rests_until:
+            return ""
+        try:
+            return self._client.cursor(CURSOR_SECONDS)
+        except ClientError as error:
+            self._rests_until = time.monotonic() + REST_SECONDS
+            _log.warning("a page has no cursor, and gets its list again once PushUp answers: %s", error)
+            return ""
+
+    def live_page(
+        self, cursor: str, channels: Iterable[str], names: Mapping[str, Any], user: str | None, root: str
+    ) -> Live:
+        """For a page of `user` that took this cursor first. `{name}` in a channel stands for the page's argument of
+        this name, `{user}` for the user. `root`: the path of the scripts and the token.
+        """
+        known = {**names, "user": user or ""}
+        config = {
+            "url": self._public_url,
+            "channels": [_filled_in(each, known) for each in channels],
+            "cursor": cursor,
+            "user": user,
+            "token": f"{root}token" if self._secret else None,
+        }
+        return Live(f"{root}live.js", config)
+
+    def token(self, user: Any, subject: str) -> dict[str, str]:
+        """A token for what `channels` lets a user poll; PushUp calls the user `subject`."""
+        if self._channels is None:
+            raise ValueError("give PushUp a token secret and the function `channels` to sign tokens")
+        now = int(time.time())
+        claims = {**self._claims, "iat": now, "exp": now + TOKEN_SECONDS, "sub": subject}
+        rights = {"poll": list(self._channels(user))}
+        return {"token": jwt.encode({**claims, "pushup": rights}, self._secret, algorithm="HS256")}
+
+
+def _filled_in(channel: str, known: Mapping[str, Any]) -> str:
+    try:
+        return re.sub(r"\{(\w+)\}", lambda match: str(known[match[1]]), channel)
+    except KeyError as error:
+        raise ValueError(f"the channel {channel!r} names {error}; this page has only {', '.join(known)}") from None
+
+
+def problems(url: Any, token_secret: Any, channels: Any) -> Iterable[str]:
+    """What is wrong with settings, and what to do."""
+    if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#\s]+/?|unix:/.+", url):
+        yield f"the URL {url!r} must be that of PushUp, such as http://127.0.0.1:8080, without a path"
+    if token_secret and len(str(token_secret).encode()) < SECRET_BYTES:
+        yield f"the token secret is shorter than {SECRET_BYTES} bytes: make one with `openssl rand -hex 32`"
+    if bool(token_secret) != (channels is not None):
+        yield "a token secret and the function `channels` need each other: set both for private channels, or neither"
+    elif channels is not None and not callable(channels):
+        yield f"`channels` must be a function that returns which channels a user may poll, and is {channels!r}"
+
+
+def decision(allowed: Iterable[bool] | None, subject: str | None) -> tuple[int, dict[str, Any]]:
+    """The answer to PushUp's call of `authorize_url`: its status and body. `allowed` is None for a stranger."""
+    if allowed is None:
+        return 401, {"allow": False}
+    return 200, {"allow": all(allowed), "subject": subject}
+
+
+def script(name: str) -> bytes:
+    """A module of the page, which it loads from the application: it also starts while PushUp does not run."""
+    return files(SCRIPTS[name]).joinpath(name).read_bytes()

@@ -1,0 +1,1 @@
+"""PushUp in Django, FastAPI and Flask."""

@@ -1,0 +1,133 @@
+"""PushUp for Django: its checks, the decorator, the tag, and publishing on commit."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.template import engines
+from django.test import RequestFactory, override_settings
+
+from pushup.client import Client
+from pushup.frameworks.django import live, may_poll, publish_on_commit
+from pushup.frameworks.django.settings import site
+from pushup.frameworks.django.views import token
+from tests.frameworks import django_project
+from tests.server.server_process import Server
+
+django_project.configure()
+
+URL = django_project.URL
+SECRET = "0123456789abcdef" * 2
+CHANNELS = "tests.frameworks.django_project.channels"
+
+
+def request(path: str = "/", user: str | None = "7") -> Any:
+    made = RequestFactory().get(path)
+    made.user = SimpleNamespace(is_authenticated=user is not None, pk=user)
+    return made
+
+
+def render(text: str, **context: Any) -> str:
+    return str(engines["django"].from_string("{% load pushup %}" + text).render(context, context.pop("request", None)))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (None, "set PUSHUP, such as"),
+        ({"URL": URL, "TOKN_SECRET": SECRET}, "no 'TOKN_SECRET'; it knows URL, KEY, TOKEN_SECRET"),
+        ({"URL": URL, "TOKEN_SECRET": SECRET, "CHANNELS": "notes.nowhere"}, "cannot be imported"),
+        ({"URL": URL, "TOKEN_SECRET": "short", "CHANNELS": CHANNELS}, "openssl rand -hex 32"),
+        ({"URL": URL, "TOKEN_SECRET": SECRET}, "set both"),
+        ({"KEY": "key"}, "the URL None must be that of PushUp"),
+    ],
+)
+def test_checks(given: dict[str, Any] | None, says: str) -> None:
+    """`manage.py check` says what is wrong with `PUSHUP`."""
+    with override_settings(PUSHUP=given):
+        (error,) = [each for each in checks.run_checks() if each.id == "pushup.E001"]
+    assert says in error.msg
+
+
+def test_settings_that_are_right() -> None:
+    """There is nothing to say."""
+    with override_settings(PUSHUP={"URL": URL, "TOKEN_SECRET": SECRET, "CHANNELS": CHANNELS}):
+        assert checks.run_checks() == []
+
+
+def test_a_page_without_the_decorator() -> None:
+    """The tag says what to write."""
+    with pytest.raises(ImproperlyConfigured, match=r'@live\("CHANNEL"\)'):
+        render('{% pushup "notes" %}', request=request())
+
+
+def test_who_may_poll() -> None:
+    """A user gets all of the channels, or none; a stranger must log in, and gets no token."""
+
+    @may_poll
+    def view(user: Any, channel: str) -> bool:
+        return channel == f"user:{user.pk}"
+
+    assert view(request("/?channel=user:7")).content == b'{"allow": true, "subject": "7"}'
+    assert view(request("/?channel=user:7&channel=user:8")).content == b'{"allow": false, "subject": "7"}'
+    assert view(request("/?channel=user:7", user=None)).status_code == 401
+    assert token(request(user=None)).status_code == 401
+
+
+@pytest.fixture
+def pushup(server: Server) -> Any:
+    with override_settings(PUSHUP={"URL": server.url}), Client(server.url) as client:
+        site.cache_clear()
+        yield client
+        site().close()
+        site.cache_clear()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_the_cursor_is_older_than_the_list(pushup: Client, kind: str) -> None:
+    """What is published while the view runs comes after the page's cursor."""
+
+    @live("news", "team:{team}")
+    def view(request: HttpRequest, team: int) -> HttpResponse:
+        pushup.publish("news", "meanwhile")
+        return HttpResponse(render('{% pushup "notes" %}', request=request))
+
+    @live("news", "team:{team}")
+    async def view_async(request: HttpRequest, team: int) -> HttpResponse:
+        await asyncio.to_thread(pushup.publish, "news", "meanwhile")
+        return HttpResponse(render('{% pushup "notes" %}', request=request))
+
+    made = request()
+    response = view(made, team=3) if kind == "plain" else asyncio.run(view_async(made, team=3))
+    assert b'src="/pushup/live.js"' in response.content
+    assert made.pushup.config["channels"] == ["news", "team:3"]
+    answer = pushup.poll("news", made.pushup.config["cursor"], timeout=0)
+    assert [message.data for message in answer.messages] == ["meanwhile"]
+
+
+@pytest.mark.processes
+def test_publishing_on_commit(pushup: Client) -> None:
+    """Nothing is published before the commit, and nothing that is rolled back."""
+    cursor = pushup.cursor()
+    with transaction.atomic():
+        publish_on_commit("news", html='<li id="1">one</li>')
+        with transaction.atomic():
+            publish_on_commit("news", "rolled back")
+            transaction.set_rollback(True)
+        pushup.publish("news", "before the commit")
+    publish_on_commit("news", 2)
+    assert site().flush(60.0)
+    messages = pushup.poll("news", cursor, timeout=0).messages
+    assert [(message.data, message.event) for message in messages] == [
+        ("before the commit", None),
+        ('<li id="1">one</li>', "html"),
+        (2, None),
+    ]

@@ -1,0 +1,125 @@
+"""FastAPI and Flask with a real PushUp: the cursor is older than the list; PushUp hangs; the process ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from fastapi import Depends, FastAPI
+from flask import Flask, render_template_string
+
+from pushup.client import Client
+from pushup.frameworks import fastapi, flask
+from pushup.frameworks.site import Site
+from tests.server.server_process import Server
+
+pytestmark = pytest.mark.processes
+
+
+def get(app: FastAPI, path: str, query: str = "") -> tuple[int, str]:
+    """The status and body of an application's response."""
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": path, "root_path": "",
+        "query_string": query.encode(), "headers": [(b"host", b"app.example")], "server": ("app.example", 80),
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    return sent[0]["status"], b"".join(each.get("body", b"") for each in sent[1:]).decode()
+
+
+def cursor_of(page: str) -> str:
+    return page.partition("&quot;cursor&quot;: &quot;")[2].partition("&")[0]
+
+
+@pytest.mark.parametrize("name", ["fastapi", "flask"])
+def test_the_cursor_is_older_than_the_list(server: Server, name: str) -> None:
+    """What is published while the view runs comes after the page's cursor; the view's arguments name channels."""
+    page = ""
+    with Client(server.url) as client:
+        if name == "flask":
+            app = Flask(__name__)
+            pushup = flask.PushUp(app, server.url, user=lambda: 7)
+
+            @app.get("/<team>")
+            @pushup.live("news", "team:{team}", "user:{user}")
+            def view(team: str) -> str:
+                client.publish("news", "meanwhile")
+                return render_template_string("{{ pushup('notes') }}")
+
+            page = app.test_client().get("/3").text
+            pushup.close()
+        else:
+            api = FastAPI()
+            push = fastapi.PushUp(server.url, user=lambda: 7)
+            api.include_router(push.router)
+
+            @api.get("/{team}")
+            def function(team: str, live: Any = Depends(push.live("news", "team:{team}", "user:{user}"))) -> str:  # noqa: B008
+                client.publish("news", "meanwhile")
+                return str(live("notes"))
+
+            page = json.loads(get(api, "/3")[1])
+            push.close()
+        assert "[&quot;news&quot;, &quot;team:3&quot;, &quot;user:7&quot;]" in page
+        answer = client.poll("news", cursor_of(page), timeout=0)
+        assert [message.data for message in answer.messages] == ["meanwhile"]
+
+
+@pytest.mark.parametrize(
+    ("user", "asked", "status", "answer"),
+    [
+        ("7", "channel=news&channel=user:7", 200, {"allow": True, "subject": "7"}),
+        ("7", "channel=news&channel=user:8", 200, {"allow": False, "subject": "7"}),
+        (None, "channel=news", 401, {"allow": False}),
+    ],
+)
+def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[str, Any]) -> None:
+    """With FastAPI: a user gets all of the channels, or none; a stranger must log in."""
+    app = FastAPI()
+    secret = "0123456789abcdef" * 2
+    pushup = fastapi.PushUp("http://127.0.0.1:9", user=lambda: user, token_secret=secret, channels=lambda user: [user])
+    app.include_router(pushup.router)
+    app.get("/may-poll")(pushup.may_poll(lambda user, channel: channel in ("news", f"user:{user}")))
+    assert get(app, "/may-poll", asked) == (status, json.dumps(answer, separators=(",", ":")))
+    assert get(app, "/pushup/token")[0] == (200 if user else 401)
+    assert "data-pushup" in get(app, "/pushup/live.js")[1]
+    assert get(app, "/pushup/other.js")[0] == 404
+
+
+def test_a_server_that_hangs(server: Server) -> None:
+    """A page has no cursor then, and publishing goes on in the background; the message arrives when it may."""
+    site = Site(server.url)
+    with Client(server.url) as client:
+        cursor = client.cursor()
+        server.signal(signal.SIGSTOP)
+        try:
+            site.publish("news", 1)
+            assert site.cursor() == ""
+            assert not site.flush(0.0)
+        finally:
+            server.signal(signal.SIGCONT)
+        assert site.flush(60.0)
+        assert [message.data for message in client.poll("news", cursor, timeout=0).messages] == [1]
+        assert site.cursor() == ""  # it is left alone for a while
+    site.close()
+
+
+def test_a_process_that_ends(server: Server) -> None:
+    """Its last messages are published."""
+    program = "import sys; from pushup.frameworks.site import Site; Site(sys.argv[1]).publish('news', 'the last one')"
+    with Client(server.url) as client:
+        cursor = client.cursor()
+        subprocess.run([sys.executable, "-c", program, server.url], check=True, timeout=60)
+        assert [message.data for message in client.poll("news", cursor, timeout=0).messages] == ["the last one"]

@@ -1,0 +1,216 @@
+"""What the frameworks share, without processes: settings, transactions, what may be published, who may poll."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jwt
+import pytest
+from flask import Flask, render_template_string
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from pushup.client import Client, ClientError, Published
+from pushup.frameworks.after_commit import publish_after_commit
+from pushup.frameworks.flask import PushUp
+from pushup.frameworks.publisher import QUEUE_LIMIT, Outgoing, Publisher
+from pushup.frameworks.site import Live, Site
+
+URL = "http://127.0.0.1:8080"
+SECRET = "0123456789abcdef" * 2
+
+
+def channels(user: str) -> list[str]:
+    return ["news", f"user:{user}"]
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "says"),
+    [
+        ("127.0.0.1:8080", {}, "such as http://127.0.0.1:8080"),
+        (f"{URL}/v1", {}, "without a path"),
+        (URL, {"token_secret": SECRET[1:], "channels": channels}, "shorter than 32 bytes"),
+        (URL, {"token_secret": SECRET}, "set both"),
+        (URL, {"channels": channels}, "set both"),
+        (URL, {"token_secret": SECRET, "channels": ["news"]}, "must be a function"),
+    ],
+)
+def test_settings_that_cannot_be_used(url: str, settings: dict[str, Any], says: str) -> None:
+    """The error says what to do."""
+    with pytest.raises(ValueError, match=says):
+        Site(url, **settings)
+
+
+def test_a_token() -> None:
+    """It allows polling what `channels` returns, for five minutes."""
+    site = Site(URL, token_secret=SECRET, channels=channels, issuer="https://app.example")
+    claims = jwt.decode(site.token("7", "7")["token"], SECRET, ["HS256"], audience="pushup")
+    assert claims["pushup"] == {"poll": ["news", "user:7"]}
+    assert (claims["iss"], claims["sub"], claims["exp"] - claims["iat"]) == ("https://app.example", "7", 300)
+
+
+def test_the_element_of_a_page() -> None:
+    """Whatever a channel is called, it ends no attribute; names in braces are the view's arguments and the user."""
+    site = Site(URL, public_url="")
+    live = site.live_page("e-1", ["team:{team}", "user:{user}"], {"team": "'\"><b>"}, "7", "/pushup/")
+    element = live("notes", prepend=True)
+    assert element.count(">") == element.count("<") == 2
+    assert live.config["channels"] == ["team:'\"><b>", "user:7"]
+    assert live.config["token"] is None
+    with pytest.raises(ValueError, match="names 'other'; this page has only team, user"):
+        site.live_page("e-1", ["{other}"], {"team": 3}, "7", "/pushup/")
+
+
+@pytest.mark.parametrize(
+    ("data", "html", "says"),
+    [
+        (None, "<li>Hello</li>", "has an id"),
+        (None, 'Hello <li id="1">', "has an id"),
+        ("a", '<li id="1">', "not both"),
+        ({1, 2}, None, "not JSON serializable"),
+    ],
+)
+def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> None:
+    """It is an error where it is called, and not later in the background."""
+    with pytest.raises((ValueError, TypeError), match=says):
+        Site(URL).publish("news", data, html=html)
+
+
+class Recording(Site):
+    """Publishes nothing, and remembers it."""
+
+    def __init__(self) -> None:
+        super().__init__(URL)
+        self.published: list[Any] = []
+
+    def publish(self, channel: str, data: Any = None, *, html: str | None = None) -> None:
+        self.published.append(data)
+
+
+def test_after_the_commit() -> None:
+    """What is rolled back, to a savepoint or wholly, is never published; the rest is, in order, after the commit."""
+    site = Recording()
+    with Session(create_engine("sqlite://")) as session:
+        publish: Callable[[Any], None] = lambda data: publish_after_commit(site, session, Outgoing("news", data))  # noqa: E731
+        publish(1)
+        with session.begin_nested():
+            publish(2)
+            with session.begin_nested() as inner:
+                publish("lost with the inner savepoint")
+                inner.rollback()
+            with session.begin_nested():
+                publish(3)
+        outer = session.begin_nested()
+        with session.begin_nested():
+            publish("lost with the outer savepoint")
+        outer.rollback()
+        assert site.published == []
+        session.commit()
+        assert site.published == [1, 2, 3]
+        publish("rolled back")
+        session.rollback()
+        publish("closed")
+        session.close()
+        publish(4)
+        session.commit()
+        session.commit()
+    assert site.published == [1, 2, 3, 4]
+
+
+def test_a_session_of_a_thread() -> None:
+    """A scoped_session stands for the session of the thread."""
+    site = Recording()
+    session = scoped_session(sessionmaker(create_engine("sqlite://")))
+    publish_after_commit(site, session, Outgoing("news", 1))
+    session.commit()
+    session.remove()
+    assert site.published == [1]
+
+
+class Held(Client):
+    """A client that publishes once it may, but never what is "refused"."""
+
+    def __init__(self) -> None:
+        super().__init__(URL)
+        self.may = threading.Event()
+        self.published: list[Any] = []
+
+    def publish(self, channels: Any, data: Any, **_options: Any) -> Published:
+        self.may.wait()
+        if data == "refused":
+            raise ClientError("the server says no")
+        self.published.append(data)
+        return Published("e-1", 0.0, "e-1")
+
+
+def test_publishing_in_the_background(caplog: pytest.LogCaptureFixture) -> None:
+    """Publishing never waits; the order is kept; what is refused, and what is too much, is logged."""
+    client = Held()
+    publisher = Publisher(client)
+    publisher.publish(Outgoing("news", "refused"))
+    for number in range(QUEUE_LIMIT + 1):
+        publisher.publish(Outgoing("news", number))
+    assert not publisher.flush(0.0)
+    client.may.set()
+    assert publisher.flush(60.0)
+    assert client.published == [*range(len(client.published))]
+    assert len(client.published) in (QUEUE_LIMIT - 1, QUEUE_LIMIT)  # the thread may have taken the first, or not
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert len([text for text in said if "are waiting already" in text]) == QUEUE_LIMIT + 1 - len(client.published)
+    assert len([text for text in said if "the server says no" in text]) == 1
+
+
+def flask_application(user: str | None) -> Flask:
+    app = Flask(__name__)
+    pushup = PushUp(app, URL, user=lambda: user, token_secret=SECRET, channels=channels)
+
+    @app.get("/may-poll")
+    @pushup.may_poll
+    def may_read(user: str, channel: str) -> bool:
+        return channel in channels(user)
+
+    @app.get("/")
+    def page() -> str:
+        return render_template_string("{{ pushup('notes') }}")
+
+    app.testing = True
+    return app
+
+
+@pytest.mark.parametrize(
+    ("user", "asked", "status", "answer"),
+    [
+        ("7", "channel=news&channel=user:7", 200, {"allow": True, "subject": "7"}),
+        ("7", "channel=news&channel=user:8", 200, {"allow": False, "subject": "7"}),
+        (None, "channel=news", 401, {"allow": False}),
+    ],
+)
+def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[str, Any]) -> None:
+    """A user gets all of the channels, or none; a stranger must log in."""
+    client = flask_application(user).test_client()
+    response = client.get(f"/may-poll?{asked}")
+    assert (response.status_code, response.json) == (status, answer)
+    assert client.get("/pushup/token").status_code == (200 if user else 401)
+
+
+def test_a_page_without_the_decorator() -> None:
+    """It is an error that says what to write: there, the cursor would be taken after the list."""
+    with pytest.raises(RuntimeError, match=r"@pushup\.live\(CHANNEL\)"):
+        flask_application("7").test_client().get("/")
+
+
+def test_the_scripts_of_a_page() -> None:
+    """They are served by the application, and no other file is."""
+    client = flask_application(None).test_client()
+    assert "data-pushup" in client.get("/pushup/live.js").text
+    assert "class PushUp" in client.get("/pushup/pushup.js").text
+    assert client.get("/pushup/other.js").status_code == 404
+
+
+def test_a_page_that_has_no_user() -> None:
+    """Of a public list, it polls without a token."""
+    live: Live = Site(URL).live_page("", ["news"], {}, None, "/pushup/")
+    assert (live.config["token"], live.config["user"], live.config["cursor"]) == (None, None, "")

@@ -1,0 +1,92 @@
+"""Answers that come into being over time, written by both clients to a real server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pushup.client import AnswerError, AsyncClient, Client
+from tests.server.conftest import Serve
+from tests.server.server_process import wait_until
+
+
+@pytest.fixture(scope="session")
+def wait_strategy() -> str:
+    """One is enough, since nothing here depends on it."""
+    return "epoll"
+
+
+def test_an_answer(serve: Serve) -> None:
+    """Its text, its values and its end are read as they were written, however long; a second one is refused."""
+    with serve() as server, Client(server.url) as client:
+        with client.answer("a") as answer:
+            for number in range(5000):
+                answer.write(f" {number}")
+            answer.send({"tool": 1})
+        state = client.read_answer("a")
+        assert (state.text, state.end) == ("".join(f" {number}" for number in range(5000)), "done")
+        assert state.parts[-1] == {"tool": 1}
+        with pytest.raises(AnswerError, match="has ended"), client.answer("a", resume=True):
+            pass
+
+
+def fail(client: Client) -> None:
+    with client.answer("a") as answer:
+        answer.write("x")
+        raise ZeroDivisionError("secret")
+
+
+def test_an_answer_that_fails(serve: Serve) -> None:
+    """The exception goes on; readers get a neutral text, or the one that was given."""
+    with serve() as server, Client(server.url) as client:
+        with pytest.raises(ZeroDivisionError, match="secret"):
+            fail(client)
+        state = client.read_answer("a")
+        assert (state.text, state.end) == ("x", "error")
+        assert "secret" not in str(state.error)
+        with client.answer("b") as answer:
+            answer.fail("sorry")
+        assert client.read_answer("b").error == "sorry"
+
+
+def test_a_stop(serve: Serve) -> None:
+    """It ends the writing, and the answer says so."""
+    with serve() as server, Client(server.url) as client:
+        with client.answer("a") as answer:
+            answer.write("x")
+            client.stop_answer("a")
+            wait_until(lambda: answer.stopped, "the stop")
+            answer.write("y")
+        state = client.read_answer("a")
+        assert (state.text, state.end) == ("x", "stopped")
+
+
+def test_a_producer_that_starts_again(serve: Serve) -> None:
+    """With `resume` it goes on after what was published; without, the answer ends with an error."""
+    with serve() as server, Client(server.url) as client:
+        for channel in ("a", "b"):
+            client.publish(channel, {"piece": 0, "parts": ["x"]}, event="answer", idempotency_key=f"{channel}#0")
+        with client.answer("a", resume=True) as answer:
+            assert answer.text == "x"
+            answer.write("y")
+        assert (client.read_answer("a").text, client.read_answer("a").end) == ("xy", "done")
+        with pytest.raises(AnswerError, match="resume"), client.answer("b"):
+            pass
+        assert client.read_answer("b").end == "error"
+
+
+def test_with_asyncio(serve: Serve) -> None:
+    """The same with `async with`."""
+
+    async def write(url: str) -> None:
+        async with AsyncClient(url) as client:
+            async with client.answer("a") as answer:
+                for number in range(5):
+                    await answer.write(str(number))
+                    await asyncio.sleep(0.02)
+            state = await client.read_answer("a")
+            assert (state.text, state.end) == ("01234", "done")
+
+    with serve() as server:
+        asyncio.run(write(server.url))
