@@ -424,13 +424,16 @@ def test_it_continues_at_a_cursor(node: Pages) -> None:
 
 
 def remembered(*texts: str) -> list[object]:
-    """What the process still has that contains one of these texts, but for the texts themselves."""
+    """What the process still has that contains one of these texts, but for the texts themselves.
+
+    By the types of objects: asked for their class, lazy ones of other tests would begin to work.
+    """
     collect()
     found: dict[int, object] = {}
     for container in get_objects():
         for value in get_referents(container):
-            data = value.encode(errors="replace") if isinstance(value, str) else value
-            if isinstance(data, bytes | bytearray) and any(text.encode() in data for text in texts):
+            data = value.encode(errors="replace") if issubclass(type(value), str) else value
+            if issubclass(type(data), bytes | bytearray) and any(text.encode() in data for text in texts):
                 found[id(value)] = value
     return [value for value in found.values() if not any(value is text for text in texts)]
 
