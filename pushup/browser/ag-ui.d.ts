@@ -1,4 +1,4 @@
-/** The types of ag-ui.js. docs/guide/answers-page.md says what everything means. */
+/** The types of ag-ui.js. docs/guide/answers.md says what everything means. */
 import { AbstractAgent } from "@ag-ui/client";
 import type { AgentConfig, BaseEvent, RunAgentInput } from "@ag-ui/client";
 import type { Observable } from "rxjs";

@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * ag-ui.js: an agent for AG-UI whose answers survive a reload; how to use it: docs/guide/answers-page.md.
+ * ag-ui.js: an agent for AG-UI whose answers survive a reload; how to use it: docs/guide/answers.md.
  *
  * It sends each run to the application, which answers with the channel of the answer.
  *

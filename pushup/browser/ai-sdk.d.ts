@@ -1,4 +1,4 @@
-/** The types of ai-sdk.js. docs/guide/answers-page.md says what everything means. */
+/** The types of ai-sdk.js. docs/guide/answers.md says what everything means. */
 import type { ChatTransport, UIMessage } from "ai";
 import type { PushUp } from "./pushup.d.ts";
 

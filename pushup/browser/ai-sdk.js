@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * ai-sdk.js: answers for `useChat` of the AI SDK, which survive a reload; how to use it: docs/guide/answers-page.md.
+ * ai-sdk.js: answers for `useChat` of the AI SDK, which survive a reload; how to use it: docs/guide/answers.md.
  *
  * It sends the SDK's own requests to the application, which answers with the channel of the answer.
  *

@@ -1,4 +1,4 @@
-/** The types of answers.js. docs/guide/answers-page.md says what everything means. */
+/** The types of answers.js. docs/guide/answers.md says what everything means. */
 import type { PushUp } from "./pushup.d.ts";
 
 /** Text to be appended, or a JSON value that the application gave. */

@@ -1,7 +1,7 @@
 // @ts-check
 /**
  * answers.js: reads an answer, such as a language model's, while it is being written; how to use it:
- * docs/guide/answers-page.md. Each message of its channel has the event `answer`, and as data
+ * docs/guide/answers.md. Each message of its channel has the event `answer`, and as data
  *
  * - a piece, `{piece: 0, parts: ["text", {...}]}`, numbered without holes; the last one has an `end`: `done`, `stopped`
  *   or `error`;

@@ -25,6 +25,9 @@ COALESCE_SECONDS = 0.05
 ANSWER_SECONDS = 60.0
 """For how long a piece is tried again."""
 
+RETRY_SECONDS = 1.0
+"""The longest pause before it is asked again what is there already."""
+
 LEAVE_SECONDS = 5.0
 """For how long a block that is left by an exception, such as a cancellation, tries to publish that."""
 
@@ -81,7 +84,7 @@ class AsyncAnswerWriter:
         self.parts: list[Any] = []
 
     async def __aenter__(self) -> Self:
-        before = await self._read(self._channel)
+        before = await self._begun()
         if before.end is not None:
             raise AnswerError(f"the answer on {self._channel} has ended ({before.end}); use another channel")
         self.text, self.parts, self._next = before.text, before.parts, before.pieces
@@ -91,6 +94,17 @@ class AsyncAnswerWriter:
         self._sending = self._driver.background(self._send_all())
         self._watching = self._driver.background(self._watch())
         return self
+
+    async def _begun(self) -> AnswerState:
+        """What is there already."""
+        until = self._driver.now() + self._patience
+        while True:
+            try:
+                return await self._read(self._channel)
+            except ClientError as error:
+                if not error.may_pass or self._driver.now() >= until:
+                    raise
+            await self._driver.sleep(self._driver.random(RETRY_SECONDS))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None

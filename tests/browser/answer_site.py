@@ -86,7 +86,7 @@ _SCRIPTS = {
 _FIRST_LINES = {
     "plain": f'import {{ PushUp }} from "{CLIENT}";\nimport {{ AnswerCutOff',
     "chat": 'import { useChat } from "@ai-sdk/react";',
-    "agent": f'import {{ PushUp }} from "{CLIENT}";\nimport {{ PushUpAgent',
+    "agent": f'import {{ PushUpAgent }} from "{CLIENT}/ag-ui";',
 }
 """How the samples begin."""
 
@@ -131,7 +131,7 @@ def run(program: str, *arguments: str, folder: Path) -> None:
 
 def build(folder: Path, name: str, pushup: str) -> bytes:
     """The script of a page, bundled; `pushup`: the URL of the server."""
-    text = sample("docs/guide/answers-page.md", _FIRST_LINES[name])
+    text = sample("docs/guide/answers.md", _FIRST_LINES[name])
     (folder / "sample.js").write_text(text.replace("https://push.example", pushup))
     (folder / "page.js").write_text(_SCRIPTS[name])
     run("node", "node_modules/esbuild/bin/esbuild", "page.js", "--bundle", "--format=esm", "--outfile=built.js",

@@ -1,4 +1,4 @@
-"""docs/guide/answers-page.md in Chromium, with the releases of `ai` and `@ag-ui/client` in `answers_npm`: three tabs
+"""docs/guide/answers.md in Chromium, with the releases of `ai` and `@ag-ui/client` in `answers_npm`: three tabs
 always show the produced text, or say that the answer was cut off.
 """
 

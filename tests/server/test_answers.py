@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
-from pushup.client import AnswerError, AsyncClient, Client
+from pushup.client import AnswerError, AsyncClient, Client, ClientError
 from tests.server.conftest import Serve
+from tests.server.document_samples import sample
+from tests.server.killed_answers import VICTIMS, results
 from tests.server.server_process import wait_until
 
 
@@ -90,3 +94,31 @@ def test_with_asyncio(serve: Serve) -> None:
 
     with serve() as server:
         asyncio.run(write(server.url))
+
+
+# What is killed.
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_kills(victim: str, tmp_path: Path) -> None:
+    """A reader gets each answer whole, whatever was killed meanwhile."""
+    count = int(os.environ.get("PUSHUP_TEST_ANSWERS", "4"))
+    assert results(victim, count, tmp_path) == {"whole": count}
+
+
+def test_a_writer_waits_for_a_server_that_is_starting(tmp_path: Path) -> None:
+    """It gives up after its patience only."""
+    with Client(f"unix:{tmp_path / 'nobody'}") as client, pytest.raises(ClientError, match="cannot reach"):
+        client.answer("a", patience=0.5).__enter__()
+
+
+# The samples of docs/guide/answers.md.
+
+
+def test_the_first_sample(serve: Serve) -> None:
+    """It writes an answer."""
+    text = sample("docs/guide/answers.md", "from pushup.client import Client")
+    with serve() as server, Client(server.url) as client:
+        exec(text.replace("127.0.0.1:8080", server.address), {})
+        state = client.read_answer("answer:42")
+        assert (state.text, state.end) == ("Forty-two", "done")

@@ -47,7 +47,7 @@ NOT_RUN = {
     "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
     "docs/guide/outbox.md: ": "tests/outbox/test_postgres.py runs each",
     "docs/guide/pages.md: ": "tests/browser/test_pages.py runs each page; nginx's lines were tried by hand",
-    "docs/guide/answers-page.md: ": "tests/browser/test_answers.py runs each page",
+    "docs/guide/answers.md: ": "tests/browser/test_answers.py and tests/server/test_answers.py run each",
     "docs/guide/streams.md: $ curl -N": "it has no end; test_streaming.py and test_cli.py read such streams",
     "docs/operate/redis.md: pushup new-cluster": "tests/server/test_redis.py and test_cli.py run it",
     "README.md: docker run": "tests/deploy/test_containers.py runs it",
