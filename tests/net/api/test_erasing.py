@@ -221,5 +221,5 @@ def test_nothing_of_a_stream_stays_when_it_has_ended(node: InMemoryNode) -> None
     del stream
     node.polls.deliver(1)
     gc.collect()
-    answers = [each for each in gc.get_objects() if isinstance(each, Answer) and each.messages]
+    answers = [each for each in gc.get_objects() if type(each) is Answer and each.messages]
     assert answers == []
