@@ -116,6 +116,8 @@ class AsyncAnswerWriter:
         seconds = self._patience if error is None else min(self._patience, LEAVE_SECONDS)
         try:
             await self._driver.wait(self._sending, self._driver.now() + seconds)
+        except TimeoutError:
+            self._fail(AnswerError(f"the end of the answer on {self._channel} was not published within {seconds:g} s"))
         finally:
             self._sending.cancel()
             self._watching.cancel()

@@ -33,7 +33,7 @@ tokens = [f"{number:04} " for number in range(300)]
 with Client(sys.argv[1], patience=20) as client, client.answer(sys.argv[2], resume=True, coalesce=0.002) as answer:
     for token in tokens[len(answer.text) // 5:]:
         answer.write(token)
-        time.sleep(0.002)
+        time.sleep(0.004)
 """
 
 
@@ -54,8 +54,13 @@ def read(client: Client, channel: str) -> str:
     return "the reader was stopped"
 
 
-def killed(url: str, victims: psutil.Process | None, channel: str, draw: random.Random, kills: int = 2) -> str:
-    """What a reader got of one answer, whose producer (or this process) is killed so many times."""
+def killed(
+    url: str, victims: psutil.Process | None, channel: str, draw: random.Random, kills: int, landed: list[int]
+) -> str:
+    """What a reader got of one answer, whose producer, or a child of `victims`, is killed so many times.
+
+    `landed` gets the process id of each that was killed while a producer ran.
+    """
     found: list[str] = []
     with Client(url) as client:
         reader = threading.Thread(target=lambda: found.append(read(client, channel)), daemon=True)
@@ -64,11 +69,12 @@ def killed(url: str, victims: psutil.Process | None, channel: str, draw: random.
             producer = subprocess.Popen([sys.executable, "-c", _PRODUCER, url, channel], env=clean_environment())
             if kills:
                 kills -= 1
-                time.sleep(0.3 + draw.random())
-                if victims is None:
-                    producer.kill()
-                else:
-                    _kill_one(victims, draw)
+                time.sleep(0.2 + draw.random())
+                targets = [psutil.Process(producer.pid)] if victims is None else victims.children()
+                if producer.poll() is None and targets:
+                    target = draw.choice(targets)
+                    target.kill()
+                    landed.append(target.pid)
             if producer.wait(60) == 0:
                 break
         reader.join(30)
@@ -76,23 +82,18 @@ def killed(url: str, victims: psutil.Process | None, channel: str, draw: random.
     return found[0] if found else "nothing ended"
 
 
-def _kill_one(parent: psutil.Process, draw: random.Random) -> None:
-    workers = parent.children()
-    if workers:
-        draw.choice(workers).kill()
-
-
 @contextmanager
-def _server_that_dies(folder: Path, draw: random.Random, over: threading.Event, kills: list[int]) -> Iterator[str]:
+def _server_that_dies(folder: Path, draw: random.Random, landed: list[int]) -> Iterator[str]:
     """A server with a journal, killed again and again and started at once."""
     address = f"unix:{folder / 'pushup.sock'}"
     command = ("--listen", address, "--broadcast", f"journal:{folder / 'journal'}")
+    over = threading.Event()
 
     def keep_alive() -> None:
         while not over.is_set():
             with running(folder / "server.log", command) as server:
                 if not over.wait(1.0 + 2 * draw.random()):
-                    kills.append(1)
+                    landed.append(server.process.pid)
                 server.process.kill()
                 server.wait()
 
@@ -107,22 +108,21 @@ def _server_that_dies(folder: Path, draw: random.Random, over: threading.Event, 
 
 def results(victim: str, answers: int, folder: Path, seed: int = 1) -> Counter[str]:
     """How many answers of so many were read whole; the others by what was wrong."""
-    draw, found = random.Random(seed), Counter[str]()
+    draw, found, landed = random.Random(seed), Counter[str](), list[int]()
 
     def note(url: str, process: psutil.Process | None, kills: int) -> None:
         for number in range(answers):
-            got = killed(url, process, f"answer:{number}", draw, kills)
+            got = killed(url, process, f"answer:{number}", draw, kills, landed)
             found["whole" if got == "".join(TOKENS) else got] += 1
 
     if victim == "server":
-        over, kills = threading.Event(), list[int]()
-        with _server_that_dies(folder, draw, over, kills) as url:
+        with _server_that_dies(folder, draw, landed) as url:
             note(url, None, 0)
-        assert kills
     else:
         workers = ("--workers", "2") if victim == "worker" else ()
         with running(folder / "server.log", workers) as server:
             note(server.url, server.process if workers else None, 2)
+    assert 2 * len(landed) >= answers, f"only {len(landed)} kills hit {answers} answers"
     return found
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pushup.client import AnswerError, AsyncClient, Client, ClientError
 from tests.server.conftest import Serve
 from tests.server.document_samples import sample
 from tests.server.killed_answers import VICTIMS, results
-from tests.server.server_process import wait_until
+from tests.server.server_process import Server, running, wait_until
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +99,28 @@ def test_with_asyncio(serve: Serve) -> None:
         asyncio.run(write(server.url))
 
 
+def test_an_exception_while_the_server_is_gone(serve: Serve) -> None:
+    """It is what the block raises, so a cancelled task is cancelled."""
+
+    async def write(server: Server) -> None:
+        async with AsyncClient(server.url) as client, client.answer("a") as answer:
+            await answer.write("x")
+            server.signal(signal.SIGSTOP)
+            await asyncio.sleep(60)
+
+    async def cancel(server: Server) -> None:
+        task = asyncio.create_task(write(server))
+        while server.process.status() != psutil.STATUS_STOPPED:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+        server.signal(signal.SIGCONT)
+        assert task.cancelled()
+
+    with serve() as server:
+        asyncio.run(cancel(server))
+
+
 # What is killed.
 
 
@@ -108,17 +133,25 @@ def test_kills(victim: str, tmp_path: Path) -> None:
 
 def test_a_writer_waits_for_a_server_that_is_starting(tmp_path: Path) -> None:
     """It gives up after its patience only."""
-    with Client(f"unix:{tmp_path / 'nobody'}") as client, pytest.raises(ClientError, match="cannot reach"):
-        client.answer("a", patience=0.5).__enter__()
+    address = f"unix:{tmp_path / 'pushup.sock'}"
+    with Client(address, patience=0) as client, ThreadPoolExecutor(1) as pool:
+        with pytest.raises(ClientError, match="cannot reach"):
+            client.answer("a", patience=0.2).__enter__()
+        entered = pool.submit(client.answer("a").__enter__)
+        with running(tmp_path / "log", ("--listen", address)):
+            entered.result(30).__exit__(None, None, None)
+            assert client.read_answer("a").end == "done"
 
 
 # The samples of docs/guide/answers.md.
 
 
-def test_the_first_sample(serve: Serve) -> None:
-    """It writes an answer."""
+def test_the_first_samples(serve: Serve, tmp_path: Path) -> None:
+    """It writes an answer to a server with the settings of the second."""
     text = sample("docs/guide/answers.md", "from pushup.client import Client")
-    with serve() as server, Client(server.url) as client:
+    settings = tmp_path / "pushup.toml"
+    settings.write_text(sample("docs/guide/answers.md", "[[channels]]"))
+    with serve("--config", str(settings)) as server, Client(server.url) as client:
         exec(text.replace("127.0.0.1:8080", server.address), {})
         state = client.read_answer("answer:42")
         assert (state.text, state.end) == ("Forty-two", "done")
