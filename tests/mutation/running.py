@@ -195,21 +195,25 @@ def _function_codes(code: CodeType) -> Iterator[CodeType]:
 
 def _import_again(code: CodeType, names: list[str]) -> int:
     """Run the tests with everything of PushUp imported again, this module with this code."""
-    sys.meta_path.insert(0, _Importer(code))
+    importer = _Importer(code)
     for name in [name for name in sys.modules if name.partition(".")[0] in ("pushup", "tests")]:
         if not name.startswith("tests.mutation"):
             del sys.modules[name]
-    status = pytest.main([*OPTIONS, "-x", *names])
+    status = pytest.main([*OPTIONS, "-x", *names], [importer])
     return SURVIVED if status == pytest.ExitCode.OK else KILLED
 
 
 class _Importer(MetaPathFinder):
-    """Imports one module with other code than its file has."""
+    """Imports one module with other code than its file has; before pytest, which reads those of plugins itself."""
 
     def __init__(self, code: CodeType) -> None:
         self._path = code.co_filename
         self._module = _module_of(Path(self._path))
         self._code = code
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != self._module:
