@@ -30,6 +30,9 @@ _PRODUCER = """
 import sys, time
 from pushup.client import Client
 tokens = [f"{number:04} " for number in range(300)]
+with Client(sys.argv[1], patience=20) as client:
+    if client.read_answer(sys.argv[2]).end == "done":
+        sys.exit()  # the one before was killed when it had ended the answer
 with Client(sys.argv[1], patience=20) as client, client.answer(sys.argv[2], resume=True, coalesce=0.002) as answer:
     for token in tokens[len(answer.text) // 5:]:
         answer.write(token)
