@@ -23,7 +23,7 @@ APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninte
 
 # What a cluster needs of the system, and what tests need (those with containers install theirs themselves). HAProxy is
 # not on everybody's path, and Debian's PostgreSQL on nobody's.
-export PATH := $(PATH):/usr/sbin:/sbin:$(lastword $(wildcard /usr/lib/postgresql/*/bin))
+export PATH := $(PATH):/usr/sbin:/sbin$(addprefix :,$(lastword $(wildcard /usr/lib/postgresql/*/bin)))
 CLUSTER_PROGRAMS := redis-server haproxy openssl
 CLUSTER_PACKAGES := redis-server haproxy openssl
 TEST_PROGRAMS := $(CLUSTER_PROGRAMS) curl chromium chromedriver node initdb
