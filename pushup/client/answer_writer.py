@@ -29,7 +29,7 @@ RETRY_SECONDS = 1.0
 """The longest pause before it is asked again what is there already."""
 
 LEAVE_SECONDS = 5.0
-"""For how long a block that is left by an exception, such as a cancellation, tries to publish that."""
+"""When an exception leaves the block, such as a cancellation: how long it may take to publish the end."""
 
 PIECE_SIZE = 4096
 """Characters of text, and of values as JSON, in one piece: 48 KiB at most when escaped. A longer value is one piece."""
@@ -192,7 +192,7 @@ class AsyncAnswerWriter:
                     return
         except Exception as error:  # the writer raises it
             self._fail(error)
-            if isinstance(error, ClientError) and not error.may_pass:  # the server takes this piece never
+            if isinstance(error, ClientError) and not error.may_pass:  # the server will never take this piece
                 with suppress(ClientError, AnswerError):
                     await self._send([], {"end": "error", "error": ERROR_TEXT})
 

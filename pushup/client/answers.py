@@ -15,7 +15,7 @@ from pushup.client.values import Answer, Message
 
 
 class AnswerError(Exception):
-    """The answer cannot be written, or not any more."""
+    """The answer cannot be written, or has ended."""
 
 
 class AnswerStopped(AnswerError):

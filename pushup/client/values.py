@@ -44,7 +44,7 @@ class NoResponse(ClientError):
 
 
 class Duplicate(ClientError):
-    """A producer's messages were published earlier, before its last publication; their ids are not known any more."""
+    """A producer's messages were published earlier, before its last publication; their ids are no longer known."""
 
     def __init__(self) -> None:
         super().__init__("the producer has published these messages before its last publication", 200)

@@ -57,7 +57,7 @@ class BoundedTable(Generic[R]):
         return self._rows.get(name)
 
     def rows(self) -> Mapping[Name, R]:
-        """All rows by name, to be read little by little. They may go meanwhile, and others come."""
+        """All rows by name, to be read a few at a time. Meanwhile rows may be dropped, and others added."""
         return self._rows
 
     def put(self, row: R) -> None:

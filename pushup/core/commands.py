@@ -209,7 +209,7 @@ class Published(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=T
 
 
 class Duplicate(Struct, frozen=True):
-    """The producer has published these numbers before its last publication; their places are not known any more."""
+    """The producer has published these numbers before its last publication; their places are no longer known."""
 
 
 class ChannelState(Struct, frozen=True):

@@ -91,7 +91,7 @@ class Producers(BoundedTable[LastPublication]):
         if row is None:
             return None
         if producer.epoch < row.epoch:
-            text = f"epoch {row.epoch} of this producer has published, so {producer.epoch} may not any more"
+            text = f"epoch {row.epoch} of this producer has published, so epoch {producer.epoch} no longer may"
             return ProducerFenced(text, field="producer.epoch", more={"epoch": row.epoch})
         end = producer.sequence + command.width
         is_lost = row.published.epoch != epoch and past.good_up_to(row.published.epoch) < 0

@@ -187,7 +187,7 @@ def rows_of_new_epoch(*states: ReplicatedState) -> Iterator[Stored]:
     """The rows of the same: the open channels of the last state, no messages, and the bounded tables of all states.
 
     Of a row that is in several states, the one with the highest rank stays, and of equal ones that of the last state.
-    The states may change meanwhile: a channel that is closed before its turn, and rows of later entries, are left out.
+    The states may change meanwhile: channels that close before their turn are left out, and so are later rows.
     """
     channels, last_id = states[-1].channels, states[-1].channels.last_id
     known = [(state.cursor.sequence, {name: table.rows() for name, table in state.bounded.items()}) for state in states]
