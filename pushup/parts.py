@@ -27,6 +27,7 @@ from pushup.core.subscription import Holder
 from pushup.host.host import Host
 from pushup.metrics import Metrics
 from pushup.net.api.channel_rules import ChannelRule, PollRule
+from pushup.net.proxies import ClientField, TrustedProxies
 from pushup.node.node import Node
 from pushup.settings.settings import Settings, SettingsError
 
@@ -219,6 +220,12 @@ def make_tokens(settings: Settings, host: Host) -> Tokens | None:
         return Tokens(settings.tokens, lifetime=lifetime, make_key_url=make_key_url, wall=host.wall)
     except ValueError as error:
         raise SettingsError(f"the keys of tokens: {error}") from None
+
+
+def make_proxies(settings: Settings) -> TrustedProxies | None:
+    """Whom to believe where requests come from; None: nobody."""
+    field: ClientField = "Forwarded" if settings.server.client_field == "Forwarded" else "X-Forwarded-For"
+    return TrustedProxies(settings.server.trusted_proxies, field) if settings.server.trusted_proxies else None
 
 
 def make_url_tickets(settings: Settings) -> Tickets | None:

@@ -51,6 +51,7 @@ from pushup.net.api.node_interface import OneProcess, ServerView
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.publishers import Publishers
+from pushup.net.api.quotas import Quotas
 from pushup.net.api.request_log import RequestLog
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Application
@@ -65,6 +66,7 @@ from pushup.parts import (
     make_authorization,
     make_broadcast,
     make_node,
+    make_proxies,
     make_tickets,
     make_tokens,
     make_url_tickets,
@@ -120,6 +122,7 @@ class PushUpService(InOrder):
             tokens=self._tokens,
             cookie=settings.tokens.token_cookie,
             rules=ChannelRules(*channel_rules(settings)),
+            quotas=Quotas(settings.quotas.tables, host.reactor.seconds),
         )
         limit = settings.authorization.authorize_queue_limit_bytes
         self._poll_access = PollAccess(node, self._access, host.wall, self._authorization, limit)
@@ -141,12 +144,7 @@ class PushUpService(InOrder):
             access=self._access,
             origins=origins,
             error_responder=ErrorResponder(host.metrics, host.reactor.seconds),
-            publishers=Publishers(
-                host.metrics,
-                host.reactor.seconds,
-                messages_per_second=settings.publication.subject_messages_per_second,
-                audited=settings.server.audit_channels,
-            ),
+            publishers=Publishers(host.metrics, settings.server.audit_channels),
             machine=machine,
             poll_access=self._poll_access,
             streaming=streaming,
@@ -164,6 +162,7 @@ class PushUpService(InOrder):
             request_limits=settings.request,
             metrics=host.metrics,
             reserved_connections=reserved,
+            proxies=make_proxies(settings),
         )
         _add_gauges(host.page, node, self.edge, broadcast, streaming)
         self.listening = Listening(self.edge, node, open_sockets, shared_sockets, waits=listens_later)
@@ -234,6 +233,7 @@ class PushUpService(InOrder):
         self._use_tokens(reloaded.settings)
         self._settings = reloaded.settings
         self._access.use_publish_keys(reloaded.settings.server.publish_keys)
+        self._access.quotas.use(reloaded.settings.quotas.tables)
         self.edge.use_application(_application(self._api, self._clock, reloaded.settings))
         if self._authorization is not None:
             if "ticket_key" in reloaded.applied:

@@ -290,7 +290,7 @@ def _make_connection(hold_jitter: float) -> Callable[[socket.socket], _Connectio
         poll_access=PollAccess(node, access, time.time),
         origins=Origins(),
         error_responder=ErrorResponder(Metrics(), time.monotonic),
-        publishers=Publishers(Metrics(), time.monotonic),
+        publishers=Publishers(Metrics()),
         machine=OneProcess(lambda: b"", node.subscribers),
     )
     return lambda sock: _Connection(sock, node, api, writer)

@@ -114,11 +114,6 @@ class Grant(Struct, frozen=True):
         named = (("sub", self.subject), ("jti", self.token_id))
         return tuple([f"{by}:{name}" for by, name in named if name]) or ((f"key:{self.key_id}",) if self.key_id else ())
 
-    def quota_keys(self, address: str) -> tuple[tuple[str, str], ...]:
-        """What the request counts as, if it comes from this address: kinds and names, the most specific first."""
-        named = (("key", self.key_name), ("subject", self.subject), ("address", address))
-        return tuple((kind, name) for kind, name in named if name)
-
 
 NOTHING = Grant()
 """What everybody may do: calls that require no right, and polls of channels that everybody may poll."""

@@ -17,6 +17,7 @@
 | `known_heads` | the header fields of requests that came before, which need not be read again |
 | `output_buffer` | bytes that the kernel has not accepted yet, and how many all clients may leave |
 | `http_errors` | the errors of HTTP; the one table that gives each error its status, code and title |
+| `proxies` | who a request really comes from, when proxies are in between |
 | `application_interface` | the interface between the edge and the application: one open request |
 | `api` | the application: requests -> calls on the node |
 | `log_throttle` | rate limiting of log lines |

@@ -30,7 +30,10 @@ Held: TypeAlias = Subscription[Any] | Cancellable
 
 
 class Client(NamedTuple):
-    """The address of a connection's other end; on a Unix socket `host` is empty."""
+    """The address of a connection's other end, or of whom a trusted proxy speaks for (then without a port).
+
+    On a Unix socket `host` is empty.
+    """
 
     host: str
     port: int = 0
@@ -52,6 +55,8 @@ class Client(NamedTuple):
     def __str__(self) -> str:
         if not self.host:
             return "a Unix socket"
+        if not self.port:
+            return self.host
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 

@@ -30,8 +30,8 @@ class Connection:
     """One client. Most connections hold a poll; the attributes that this does not need are None meanwhile."""
 
     __slots__ = (
-        "_context", "_options", "held", "input", "lingers_until", "output", "phase", "pipeline", "read_bytes", "since",
-        "socket",
+        "_client", "_context", "_options", "held", "input", "lingers_until", "output", "phase", "pipeline",
+        "read_bytes", "since", "socket",
     )  # fmt: skip
 
     def __init__(self, context: EdgeContext, sock: socket.socket) -> None:
@@ -46,6 +46,7 @@ class Connection:
         self.pipeline: Pipeline | None = None
         self.output: OutputBuffer | None = None
         self._options: ResponseOptions | None = None
+        self._client: Client | None = None  # for whom a proxy has sent the request
         self.held: Held | None = None
         """What the application keeps for the request: a poll that waits, or a stream."""
 
@@ -134,6 +135,8 @@ class Connection:
             return
         is_usual = request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers
         self._options = None if is_usual else options_for(request, application)
+        if self._context.proxies is not None:
+            self._client = self._context.proxies.client(request, Client.of(self.socket))
         application(request, self)
 
     def _take(self, parser: RequestParser, requests: Sequence[Request | RejectedRequest]) -> None:
@@ -185,7 +188,7 @@ class Connection:
 
     @property
     def client(self) -> Client:
-        return Client.of(self.socket)
+        return self._client or Client.of(self.socket)
 
     def hold(self, held: Held) -> None:
         self.held = held
@@ -272,8 +275,6 @@ class Connection:
 
     def _want(self) -> None:
         self._context.demultiplexer.want(self, reading=self.input in READS, writing=self.output is not None)
-
-    # The end.
 
     @property
     def is_idle(self) -> bool:

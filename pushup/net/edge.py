@@ -24,6 +24,7 @@ from pushup.net.listener import Listener
 from pushup.net.log_throttle import LogThrottle
 from pushup.net.output_buffer import OutputBudget
 from pushup.net.pipeline import Pipeline
+from pushup.net.proxies import TrustedProxies
 from pushup.net.requests_and_responses import Request, ResponseWriter
 from pushup.net.reserve import RESERVED_CONNECTIONS, Reserve
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched, read_from
@@ -60,6 +61,7 @@ class Edge:
         request_limits: RequestLimits,
         metrics: Metrics,
         reserved_connections: int = RESERVED_CONNECTIONS,
+        proxies: TrustedProxies | None = None,
     ) -> None:
         """`wall` returns seconds since the epoch, for the Date header; `clock` is for timeouts. `reserved_connections`:
         how many there may be beyond `connections_limit` (`reserve`).
@@ -85,6 +87,7 @@ class Edge:
             input_budget=InputBudget(limits.waiting_requests_limit_bytes),
             output_budget=OutputBudget(limits.unsent_limit_bytes, lambda: demultiplexer.soon(self._relieve)),
             forget=self._forget,
+            proxies=proxies,
         )
         self._rarely = LogThrottle(clock.seconds)
         self._reserve = Reserve(context, new_parser, places=reserved_connections, seconds=clock.seconds)

@@ -14,6 +14,7 @@ from pushup.net.application_interface import Application
 from pushup.net.edge_limits import EdgeLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.output_buffer import OutputBudget
+from pushup.net.proxies import TrustedProxies
 from pushup.net.requests_and_responses import ResponseWriter
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 
@@ -79,6 +80,8 @@ class EdgeContext:
     output_budget: OutputBudget
     forget: Callable[[Watched], None]
     """Removes a connection from its edge and from the demultiplexer; its socket must still be open."""
+    proxies: TrustedProxies | None = None
+    """Whom to believe where requests come from; None: nobody."""
     draining: bool = False
     """Whether every response is the last of its connection, because the node is stopping."""
     now: float = 0.0

@@ -105,7 +105,7 @@ def _parsed(name: str, text: str, wanted: object) -> object:
     """What msgspec cannot convert from text by itself: units and lists."""
     if wanted is float and name.endswith("_seconds"):
         return _with_unit(text, SECONDS)
-    if wanted is int and name.endswith("_bytes"):
+    if wanted is int and (name.endswith("_bytes") or name == "bytes_per_second"):
         return int(_with_unit(text, BYTES))
     if wanted == tuple[str, ...]:
         return [part.strip() for part in text.split(",") if part.strip()]

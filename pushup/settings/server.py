@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from pushup.core.grant import scope_of
 from pushup.net.api.cors import canonical_origin
 from pushup.net.api.publish_keys import read_key
 from pushup.net.listener import is_public
+from pushup.net.proxies import UNIX, ClientField, TrustedProxies
 from pushup.net.wait import STRATEGIES
 from pushup.settings import LOG_FORMATS, LOG_LEVELS
 
@@ -51,6 +52,11 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name. IP addresses and localhost always work without publish keys."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose scripts may read responses, e.g. `https://example.org`; `*` for all."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies, such as `10.0.0.0/8`, or `unix` for all Unix sockets. Logs and quotas then name
+    the clients behind them. The proxies must set `client_field`."""
+    client_field: str = "X-Forwarded-For"
+    """The header field in which they do: `X-Forwarded-For` or `Forwarded`."""
     audit_channels: tuple[str, ...] = ()
     """Channels of which the log says who has published what: names, or `user:*` for all that begin like this."""
     log_level: str = "info"
@@ -64,6 +70,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("log_level", self.log_level, LOG_LEVELS),
             ("log_format", self.log_format, LOG_FORMATS),
             ("wait_strategy", self.wait_strategy, tuple(STRATEGIES)),
+            ("client_field", self.client_field, get_args(ClientField)),
         ):
             if value not in choices:
                 yield name, f"{value!r} is not one of {', '.join(choices)}"
@@ -73,6 +80,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("hosts", _hosts_mistake(self.hosts)),
             ("cors_origins", _origins_mistake(self.cors_origins)),
             ("listen", self._listen_mistake()),
+            ("trusted_proxies", _proxies_mistake(self.trusted_proxies)),
             ("audit_channels", _patterns_mistake(self.audit_channels)),
         ):
             if text is not None:
@@ -145,6 +153,15 @@ def _origins_mistake(origins: tuple[str, ...]) -> str | None:
             return str(error)
         if sent != origin:
             return f"{origin!r} never matches, because browsers send {sent!r}; write that"
+    return None
+
+
+def _proxies_mistake(addresses: tuple[str, ...]) -> str | None:
+    for address in addresses:
+        try:
+            TrustedProxies((address,), "Forwarded")
+        except ValueError as error:
+            return f"{error}; write an address, a network such as 10.0.0.0/8, or {UNIX}"
     return None
 
 

@@ -26,6 +26,7 @@ from pushup.broadcast.journal import JournalLimits
 from pushup.broadcast.redis.redis_settings import RedisLimits, without_password
 from pushup.core.limits import HoldLimits, Limits
 from pushup.net.api.cors import DEFAULT_PORTS
+from pushup.net.api.quotas import QuotaSettings
 from pushup.net.api.schemas import PollLimits, PublicationLimits, StreamLimits
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address
@@ -51,7 +52,7 @@ SECRET_FILES = {
 
 RELOADABLE = (
     "publish_keys", "publish_keys_file", "ticket_key", "ticket_key_file", "log_level", "allow_public_without_keys",
-    *[field.name for field in fields(TokenSettings)],
+    *[field.name for group in (TokenSettings, QuotaSettings) for field in fields(group)],
 )  # fmt: skip
 """Settings that can change while a server runs."""
 
@@ -106,6 +107,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     redis: RedisLimits = RedisLimits()
     authorization: AuthorizationSettings = AuthorizationSettings()
     tokens: TokenSettings = TokenSettings()
+    quotas: QuotaSettings = QuotaSettings()
     channels: ChannelSettings = ChannelSettings()
 
 
@@ -120,7 +122,13 @@ class Reloaded(Struct, frozen=True):
     """Names of the settings that change only with a restart."""
 
 
-_check: tuple[type[SelfChecking], ...] = (ServerSettings, PollLimits, AuthorizationSettings, TokenSettings)
+_check: tuple[type[SelfChecking], ...] = (
+    ServerSettings,
+    PollLimits,
+    AuthorizationSettings,
+    TokenSettings,
+    QuotaSettings,
+)
 
 _GROUP_OF = {
     setting.encode_name: (group.name, setting.type) for group in fields(Settings) for setting in fields(group.type)
@@ -133,10 +141,7 @@ def read_settings(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> Settings:
-    """The settings from all places; later ones win.
-
-    Raises: SettingsError.
-    """
+    """The settings from all places; later ones win. Raises: SettingsError."""
     given: dict[str, dict[str, object]] = {}
     origins: dict[str, str] = {}
     for where, values in (
@@ -213,10 +218,7 @@ def _read_file(file: Path) -> dict[str, object]:
 
 
 def _read_secret_files(given: dict[str, dict[str, object]], origins: dict[str, str]) -> None:
-    """Add the values that are in secret files.
-
-    Raises: SettingsError.
-    """
+    """Add the values that are in secret files. Raises: SettingsError."""
     for setting, name in SECRET_FILES.items():
         group, wanted = _GROUP_OF[name]
         values = given.get(group, {})
@@ -240,10 +242,7 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def _setting(name: str, value: object, where: str) -> tuple[str, object]:
-    """The group of a setting and its converted value.
-
-    Raises: SettingsError.
-    """
+    """The group of a setting and its converted value. Raises: SettingsError."""
     if name not in _GROUP_OF:
         raise SettingsError(f"{where}: unknown setting {name!r}{suggestion(name, _GROUP_OF)}")
     group, wanted = _GROUP_OF[name]

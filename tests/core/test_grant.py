@@ -38,10 +38,3 @@ def test_a_grant_to_read() -> None:
     assert grant.allows("read", ("b", "a", "b"))
     assert not grant.allows("read", ("a", "ab"))
     assert not grant.allows("publish", ("a",))
-
-
-def test_what_a_request_counts_as() -> None:
-    """Its key, its user and its address, as far as they are known; equal texts of different kinds stay apart."""
-    assert Grant(key_name="ci").quota_keys("::1") == (("key", "ci"), ("address", "::1"))
-    assert Grant(subject="ci").quota_keys("") == (("subject", "ci"),)
-    assert NOTHING.quota_keys("192.0.2.1") == (("address", "192.0.2.1"),)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from twisted.internet.task import Clock
@@ -26,6 +26,7 @@ from pushup.net.api.node_interface import OneProcess
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.publishers import Publishers
+from pushup.net.api.quotas import Quotas, QuotaSettings
 from pushup.net.api.schemas import PollLimits, PublicationLimits, StreamLimits
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Client, Exchange, Held, Streamed
@@ -135,7 +136,8 @@ class InMemoryNode:
         tokens: TokenReader | None = None,
         rules: ChannelRules = ChannelRules(),  # noqa: B008  # frozen
         token_cookie: str = "",
-        publishers: Mapping[str, Any] = {},
+        audited: tuple[str, ...] = (),
+        quotas: QuotaSettings = QuotaSettings(),  # noqa: B008  # frozen
     ) -> None:
         self.client = CLIENT
         """Who makes the next calls."""
@@ -155,7 +157,13 @@ class InMemoryNode:
         self.node.start()
         origins = Origins(frozenset(cors_origins))
         self.access = Access(
-            publish_keys=publish_keys, origins=origins, hosts=hosts, tokens=tokens, cookie=token_cookie, rules=rules
+            publish_keys=publish_keys,
+            origins=origins,
+            hosts=hosts,
+            tokens=tokens,
+            cookie=token_cookie,
+            rules=rules,
+            quotas=Quotas(quotas.tables, self.clock.seconds),
         )
         page = MetricsPage(self.metrics)
         page.add("held_polls", "Held polls", lambda: self.polls.count)
@@ -177,7 +185,7 @@ class InMemoryNode:
             access=self.access,
             origins=origins,
             error_responder=ErrorResponder(self.metrics, self.clock.seconds),
-            publishers=Publishers(self.metrics, self.clock.seconds, **publishers),
+            publishers=Publishers(self.metrics, audited),
             machine=OneProcess(page.text, self.node.polls.subscribers),
             poll_access=access,
             streaming=self.streaming,

@@ -129,7 +129,7 @@ BUGS = (
         "rate-of-a-token",
         "a user who has several tokens may publish as often with each",
         "limits by session",
-        (Edit("pushup/net/api/publishers.py", "grant.names[0]", "grant.names[-1]"),),
+        (Edit("pushup/net/api/quotas.py", "grant.subject or grant.names[0]", "grant.names[-1]"),),
         test="tests/net/api/test_publishers.py",
         why=NO_USERS,
     ),

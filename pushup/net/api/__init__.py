@@ -13,7 +13,8 @@
 | `schemas` | the fields of this JSON, and the limits of what one request can ask for |
 | `suggestions` | "did you mean ...?" |
 | `access`, `publish_keys` | request -> grant; a line of the setting `publish_keys` -> a key, and what it allows |
-| `publishers` | who publishes how much: counts, the rate of users, a line of the log for each publication |
+| `publishers` | who publishes how much: counts, and a line of the log for each publication |
+| `quotas` | how much a publish key, a user or a client address may ask for |
 | `channel_rules` | who may poll and publish, by how the names of channels begin |
 | `cors` | which web pages may use this server (CORS) |
 | `poll_access` | what a client may poll: by its token, by the application's decision, or as everybody |

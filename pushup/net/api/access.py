@@ -20,6 +20,7 @@ from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
 from pushup.net.api.node_interface import Node
 from pushup.net.api.publish_keys import digest_of, read_key
+from pushup.net.api.quotas import Quotas
 from pushup.net.http_errors import ForbiddenOrigin, MisdirectedRequest
 from pushup.net.requests_and_responses import Request
 
@@ -65,9 +66,11 @@ class Access:
         tokens: TokenReader | None = None,
         cookie: str = "",
         rules: ChannelRules | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
         """`tokens`: None if no tokens are accepted; `cookie`: the name of the one that may contain a token."""
         self.rules = rules or ChannelRules()
+        self.quotas = quotas or Quotas()
         self._origins = origins or Origins()
         self._hosts = frozenset(host.lower() for host in hosts)
         self._tokens = tokens

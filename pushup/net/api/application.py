@@ -12,7 +12,7 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.core.errors import PushUpError
+from pushup.core.errors import BadRequest, PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant, Right
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
@@ -75,6 +75,7 @@ class Api:
         """
         self._node = node
         self._access = access
+        self._quotas = access.quotas
         self._origins = origins
         self._error_responder = error_responder
         self._body_limit_bytes = polls.body_limit_bytes
@@ -134,11 +135,20 @@ class Api:
         try:
             if admitted is None or admitted.request is not request:
                 admitted = self._find(request)
+        except PushUpError as error:
+            self.refuse(error, request, exchange)
+            return
+        try:
+            if self._quotas.counts_requests and admitted.call.is_counted:
+                self._quotas.use_up("requests_per_second", 1, admitted.grant, exchange)
             later = admitted.call.handler(request, admitted.argument, exchange, admitted.grant)
             if later is not None:
                 later.addErrback(self._failed_later, request, exchange)
+        except BadRequest as error:
+            # A poll that cannot be read has not been counted.
+            (self._answer_error if admitted.call.is_counted else self.refuse)(error, request, exchange)
         except PushUpError as error:
-            self.refuse(error, request, exchange)
+            self._answer_error(error, request, exchange)
         except Exception:
             _internal_error(request, exchange)
 
@@ -155,7 +165,14 @@ class Api:
         return self._access.grant_for_poll(request) if required == "read" else self._access.require(required, request)
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
-        """Answer with an error; `request` is None when not even its head could be read."""
+        """Answer with an error; `request` is None when not even its head could be read. It counts for its address."""
+        try:
+            self._quotas.use_up("requests_per_second", 1, NOTHING, exchange)
+        except QuotaExceeded as too_many:
+            error = too_many
+        self._answer_error(error, request, exchange)
+
+    def _answer_error(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         grant = NOTHING
         if request is not None and error.operator_detail:
             with suppress(PushUpError):
@@ -171,7 +188,7 @@ class Api:
 
     def _failed_later(self, failure: Failure, request: Request, exchange: Exchange) -> None:
         if isinstance(failure.value, PushUpError):
-            self.refuse(failure.value, request, exchange)
+            self._answer_error(failure.value, request, exchange)
         elif not isinstance(failure.value, CancelledError):  # that is: its client has disconnected
             _internal_error(request, exchange, failure)
 

@@ -95,6 +95,7 @@ class PollAccess:
         self._wall = wall
         self._access = access
         self.rules = access.rules
+        self.quotas = access.quotas
         self._authorization = authorization
         self._limit_bytes = limit_bytes
         self._asking_bytes = 0

@@ -17,13 +17,14 @@ from datetime import datetime
 from typing import get_args
 from urllib.parse import unquote_to_bytes
 
-from pushup.core.cursor import parse_cursor
+from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import BadRequest
 from pushup.core.memo import Memo
 from pushup.core.poll import CHANNEL_OVERHEAD_BYTES, Poll, Selection
 from pushup.net.api.bodies import BodyDecoder, check_name
 from pushup.net.api.schemas import DEFAULT_FORMAT, Format, PollBody, PollLimits
 from pushup.net.api.suggestions import shown_name, suggestion
+from pushup.net.requests_and_responses import Request
 
 REMEMBERED_BYTES = 256 * 1024
 """The memory of remembered query strings, and of remembered selections. Clients that wait for the same next message
@@ -223,6 +224,20 @@ def query_pairs(query: bytes) -> list[tuple[str, str, str]]:
         raise BadRequest(
             "the query string is not UTF-8; percent-encode names as UTF-8, such as channel=caf%C3%A9"
         ) from None
+
+
+def begins_at(poll: Poll, request: Request) -> Cursor | Start:
+    """Where a stream begins: as the header field says with which a browser connects again, or else as its poll does.
+
+    Raises: BadRequest.
+    """
+    text = request.header(b"last-event-id")
+    if not text:
+        return poll.cursor
+    try:
+        return parse_cursor(text)
+    except BadRequest as error:
+        raise BadRequest(error.detail, field="Last-Event-ID") from None
 
 
 def _timeout(text: str) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
-from pushup.core.errors import PushUpError
+from pushup.core.errors import PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant
 from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.poll import Poll
@@ -21,6 +21,7 @@ from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.quotas import Place
 from pushup.net.api.schemas import told_of_end
 from pushup.net.application_interface import Cancellable, Exchange
 from pushup.net.http_errors import problem
@@ -39,6 +40,7 @@ class Polling:
         self._reader = reader
         self._poll_access = poll_access
         self._rules = poll_access.rules
+        self._quotas = poll_access.quotas
 
     def poll_by_query(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
         return self._poll(self._reader.from_query(query), request, exchange, grant)
@@ -51,13 +53,15 @@ class Polling:
         exchange.respond(json_response({"cursor": str(self._node.here)}))
 
     def _poll(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
+        if self._quotas.counts_requests:
+            self._quotas.use_up("requests_per_second", 1, grant, exchange)
         if grant is NOTHING and self._rules.everybody_polls:
-            self._open(poll, exchange)
+            self._granted(poll, exchange, grant)
             return None
         return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._granted, poll, exchange))
 
     def _open(self, poll: Poll, exchange: Exchange) -> None:
-        """A poll that nothing allows but that everybody may."""
+        """A poll that everybody may, and that nobody counts."""
         result = self._node.poll(poll, exchange)
         if isinstance(result, Subscription):
             exchange.hold(result)
@@ -65,30 +69,36 @@ class Polling:
             exchange.answer(result)
 
     def _granted(self, poll: Poll, exchange: Exchange, grant: Grant) -> None:
-        if grant is NOTHING:
+        if grant is NOTHING and not self._quotas.limits_held_polls:
             self._open(poll, exchange)
             return
         granted = GrantedPoll(exchange, grant, self._poll_access)
         result = self._node.poll(poll, granted, self._poll_access.seconds_to_hold(grant))
-        if isinstance(result, Subscription):
-            granted.hold(result)
-        else:
+        if not isinstance(result, Subscription):
             granted.answer(result)
+            return
+        try:
+            granted.hold(result)
+        except QuotaExceeded:
+            self._node.abandon(result)
+            raise
 
 
 class GrantedPoll:
     """Answers a poll while its grant is valid; after that the client has to poll again."""
 
-    __slots__ = ("_exchange", "_poll_access", "_subscription", "grant")
+    __slots__ = ("_exchange", "_place", "_poll_access", "_subscription", "grant")
 
     def __init__(self, exchange: Exchange, grant: Grant, poll_access: PollAccess) -> None:
         self._exchange = exchange
         self.grant = grant
         self._poll_access = poll_access
         self._subscription: Subscription[Any] | None = None  # while it is held
+        self._place: Place | None = None  # what it takes of a quota
 
     def hold(self, subscription: Subscription[Any]) -> None:
-        """There is nothing to answer yet."""
+        """There is nothing to answer yet. Raises: QuotaExceeded, and then it is not held."""
+        self._place = self._poll_access.quotas.hold(self.grant, self._exchange)
         self._subscription = subscription
         self._poll_access.node.held_on_grants.add(self)
         self._exchange.hold(self)
@@ -110,6 +120,7 @@ class GrantedPoll:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             self._poll_access.node.held_on_grants.discard(self)
+            self._poll_access.quotas.release(self._place)
         return subscription
 
     def answer(self, answer: Answer) -> None:

@@ -83,6 +83,7 @@ class Publishing:
         self._limits = limits
         self._error_responder = error_responder
         self._rules = access.rules
+        self._quotas = access.quotas
         self._publishers = publishers
 
     def publish(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
@@ -92,10 +93,10 @@ class Publishing:
         command, as_list, ack, seconds = read_publication(request.body, key or None, self._limits, grant.key_name)
         for draft in command.messages:
             check_channels(grant, "publish", draft.channels, self._node, self._rules)
-        if grant.is_of_token:
-            if command.producer is not None:
-                raise Forbidden("only publish keys have producers, not tokens", field="producer")
-            self._publishers.check_rate(grant, len(command.messages))
+        if grant.is_of_token and command.producer is not None:
+            raise Forbidden("only publish keys have producers, not tokens", field="producer")
+        self._quotas.use_up("bytes_per_second", len(request.body), grant, exchange)
+        self._quotas.use_up("messages_per_second", len(command.messages), grant, exchange)
         audited = self._publishers.audited_channels(command) if self._publishers.audit else ()
 
         # The callback may be kept for a long time: it must not keep the request and the command alive.

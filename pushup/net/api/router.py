@@ -54,6 +54,12 @@ class Call(NamedTuple):
     body_limit_bytes: int | None = None
     """None: as that of polls."""
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether quotas of requests count it at once. Health is for everybody, and polls count when it is known whose
+        they are."""
+        return self.path.startswith("/v1/") and self.requires != "read"
+
 
 class Router:
     """Finds calls. O(1) for a path without a name in it."""

@@ -58,8 +58,6 @@ class PublicationLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     publication_channels_limit: int = 1000
     """Maximum number of channels of all messages in one publication together, a channel counted for each of its
     messages. A publication is applied in one go, on each node: 1000 take up to 6 ms."""
-    subject_messages_per_second: float = 10.0
-    """How many messages the user of a token may publish on average, through one process; those of 5 s at once."""
 
 
 class MessageBody(Attributes, frozen=True):

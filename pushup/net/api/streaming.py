@@ -19,8 +19,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
-from pushup.core.cursor import Cursor, Start, parse_cursor
-from pushup.core.errors import BadRequest, PushUpError
+from pushup.core.cursor import Start, parse_cursor
+from pushup.core.errors import PushUpError
 from pushup.core.grant import NOTHING, Grant
 from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.poll import Poll, Selection
@@ -28,7 +28,8 @@ from pushup.core.subscription import Holder, Subscription
 from pushup.net.api.event_encoding import EventEncoding, EventEncodings
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
-from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.poll_parameters import PollReader, begins_at
+from pushup.net.api.quotas import Place
 from pushup.net.api.schemas import Format, StreamLimits
 from pushup.net.api.url_tickets import UrlTickets
 from pushup.net.application_interface import Exchange, Streamed
@@ -118,7 +119,8 @@ class Streaming:
         encoding = self._encodings.find(request.header(b"accept"), form, chunked=not request.is_1_0)
         if encoding is None:
             raise NotAcceptable(_NOT_ACCEPTABLE[form], field="Accept")
-        poll = Poll(poll.selection, _cursor(poll, request), self._heartbeat_seconds, stays=True)
+        self.poll_access.quotas.use_up("requests_per_second", 1, grant, exchange)
+        poll = Poll(poll.selection, begins_at(poll, request), self._heartbeat_seconds, stays=True)
         begin = partial(self._show if request.method == b"HEAD" else self._begin, poll, exchange, encoding)
         return self.poll_access.when_granted(poll, grant, request, exchange, begin)
 
@@ -140,8 +142,8 @@ class Stream:
     """One open stream."""
 
     __slots__ = (
-        "_encoding", "_ends_at", "_exchange", "_is_behind", "_next", "_selection", "_streaming", "_subscription",
-        "grant",
+        "_encoding", "_ends_at", "_exchange", "_is_behind", "_next", "_place", "_selection", "_streaming",
+        "_subscription", "grant",
     )  # fmt: skip
 
     def __init__(
@@ -156,6 +158,7 @@ class Stream:
         self._subscription: Subscription[Any] | None = None
         self._next: Poll | None = None
         self._is_behind = False  # it continues when all is sent
+        self._place: Place | None = None  # what it takes of a quota
 
     def begin(self, poll: Poll, exchange: Exchange) -> None:
         """Open the stream, with what there is for its client. Raises: what `Node.poll` does; nothing is sent then."""
@@ -165,7 +168,12 @@ class Stream:
             told = str(node.here)  # if there is nothing yet, it will continue here
             if poll.cursor is Start.NOW:
                 poll = Poll(poll.selection, node.here, poll.timeout, poll.stays)
-        result = node.poll(poll, self, self._seconds_left())
+        self._place = self._streaming.poll_access.quotas.hold(self.grant, exchange)
+        try:
+            result = node.poll(poll, self, self._seconds_left())
+        except PushUpError:
+            self._streaming.poll_access.quotas.release(self._place)
+            raise
         if isinstance(result, Subscription):
             self._subscription = result
         else:
@@ -279,20 +287,10 @@ class Stream:
         self._exchange = None
         self._streaming.closed(self._encoding)
         self._streaming.node.held_on_grants.discard(self)
+        self._streaming.poll_access.quotas.release(self._place)
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             self._streaming.node.abandon(subscription)
-
-
-def _cursor(poll: Poll, request: Request) -> Cursor | Start:
-    """That of the header field with which a browser connects again, or else that of the request. Raises: BadRequest."""
-    text = request.header(b"last-event-id")
-    if not text:
-        return poll.cursor
-    try:
-        return parse_cursor(text)
-    except BadRequest as error:
-        raise BadRequest(error.detail, field="Last-Event-ID") from None
 
 
 _check: tuple[type[Holder], type[Streamed], type[HeldOnGrant]] = (Stream, Stream, Stream)
