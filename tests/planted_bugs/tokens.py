@@ -130,7 +130,7 @@ BUGS = (
         "a user who has several tokens may publish as often with each",
         "limits by session",
         (Edit("pushup/net/api/quotas.py", "grant.subject or grant.names[0]", "grant.names[-1]"),),
-        test="tests/net/api/test_publishers.py",
+        test="tests/net/api/test_quotas.py",
         why=NO_USERS,
     ),
 )
