@@ -336,8 +336,9 @@ def note_epoch(simulation: Simulation) -> None:
     redis, epochs, order = simulation.redis, simulation.epochs, simulation.checker.order
     assert redis is not None
     state = redis.data.get(b"{pushup}:4:state")
-    if state is None or (new := state[b"epoch"].decode()) in epochs:
-        return  # what the epoch begins with did not all arrive, or another node has begun it
+    if state is None or b"epoch" not in state or (new := state[b"epoch"].decode()) in epochs:
+        return  # Not all of what the epoch begins with arrived, or another node has begun it; or Redis has lost the log
+        # and `mark.lua` wrote to it before its node knew.
     latest = max(epochs, key=lambda name: order.epoch(f"{name}-0"), default="")
     epochs.append(new)
     if state[b"tag"] == state[b"epoch"]:

@@ -94,6 +94,7 @@ class Parent:
         self.is_stopping = False
         self.left_over = 0
         self.starts = 0
+        self.on_start: Callable[[Clock], None] = lambda clock: None
         self._last_id = 0
         self.on_given_up: Callable[[str], None] = lambda name: None
         """Called with the name of a worker that is given up."""
@@ -105,6 +106,7 @@ class Parent:
     def start(self) -> None:
         assert not self.is_running
         self.starts += 1
+        self.on_start(self.clock)
         self.is_stopping = False
         process = self.process = Process(self.world, HOST, self.clock)
         random = self.world.random("parent", str(self.starts)).random

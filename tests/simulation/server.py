@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -72,6 +73,7 @@ class Server:
         self.too_old_since: float | None = None
         """Since when it has been too old for the log, and could know."""
         self.starts = 0
+        self.on_start: Callable[[Clock], None] = lambda clock: None
         self.seen_at = (0, "")
         """Which start it was, and its cursor, when its mark was last looked at."""
         self.process: Process | None = None
@@ -97,6 +99,7 @@ class Server:
         """Start a new process."""
         assert not self.is_running
         self.starts += 1
+        self.on_start(self.clock)
         self.draining = False
         process = self.process = Process(self.world, self.name, self.clock)
         self.runs_version = self.version

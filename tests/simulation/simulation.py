@@ -44,7 +44,7 @@ from tests.simulation.stranger_plan import STRANGER_WEIGHTS
 from tests.simulation.user_plan import SUBJECTS
 from tests.simulation.users import SETTINGS as TOKENS
 from tests.simulation.users import Session, Users
-from tests.simulation.world import START, TURN_WORK, World
+from tests.simulation.world import START, TURN_WORK, Clock, World
 
 HEAL_SECONDS = 40.0
 """How long after the last fault everything must be live again."""
@@ -140,6 +140,8 @@ class Simulation:
         """Copies of the journal and its mark."""
         self.epochs: list[str] = []
         """The names of all epochs that the log in Redis has had."""
+        self._opened_at: dict[Clock, float] = {}
+        """By how much the clock of a machine was ahead when its journal was opened."""
         self._last_fault: float | None = None
         self._looks = 0
         self.is_stopping = False
@@ -148,17 +150,15 @@ class Simulation:
         self.limits = settings.queue
         """Of the next start of any server."""
         self.record.take(events.Begin(at=0.0, format=events.FORMAT, limits=self.limits))
-        kinds = {step.kind for step in plan.steps}
-        # A journal that is opened again goes on with the wall clock of its machine, right or wrong.
-        opens_again = {"kill", "drain", "stop_all", "put_back", "put_back_with_mark", "kill_writing"}
-        self.jump_counts = self.kind == "journal" and not kinds.isdisjoint(opens_again)
         self.checker.confirmed = inside.check_confirmation(self)
         reach.watch(self)
         if self.other is not None:
             self.other.watch()
         if self.parent is not None:
-            self.jump_counts = not kinds.isdisjoint({"parent_kill", "parent_stop"})
+            self.parent.on_start = self._note_clock
         elif self.kind == "journal":
+            for server in self.servers:
+                server.on_start = self._note_clock
             self._back_up()
         self._look_inside()
 
@@ -383,6 +383,12 @@ class Simulation:
     def _fault(self, what: str, *, may_lose: bool = False, moves_clock: bool = False) -> None:
         self.record.take(events.Fault(at=self.record.now, what=what, may_lose=may_lose, moves_clock=moves_clock))
 
+    def _note_clock(self, clock: Clock) -> None:
+        """A journal is opened: it goes on with the wall clock of its machine, right or wrong."""
+        if self.kind == "journal" and clock.offset != self._opened_at.get(clock, 0.0):
+            self._opened_at[clock] = clock.offset
+            self._fault("a journal is opened after the clock has jumped", moves_clock=True)
+
     def _may_lose(self) -> None:
         if self.checker.lossless:
             self._fault("acknowledged entries may be lost from now on", may_lose=True)
@@ -474,8 +480,6 @@ class Simulation:
         server = self._server(node)
         if server.is_running and server.node.polls.count:
             self.world.reach("a clock jumped while polls were held")
-        if self.jump_counts:
-            self._fault("the clock jumps", moves_clock=True)
         server.clock.jump(by)
 
     # Faults of the parent process.

@@ -211,3 +211,18 @@ def test_the_same_seed_is_the_same_story(more: list[str]) -> None:
     assert len(one) == SAME_STORY_SEEDS
     assert all(len(line.split()) == 2 for line in one), "errors"
     assert one == other
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_clock_that_was_set_counts_when_a_journal_is_opened(is_noted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever restarts the server: messages that are too old by the new time expire, as documented, and not before."""
+    if not is_noted:
+        monkeypatch.setattr(Simulation, "_note_clock", lambda simulation, clock: None)
+    slow = Step(1.0, "subscribe", {**SUBSCRIBE.arguments, "cursor": "now", "timeout": 2, "limit": 1, "pause": 4.0})
+    jump, restart = Step(5.0, "jump", {"node": 0, "by": 86_400.0}), Step(6.0, "new_settings", {"limits": {}})
+    setup = {**SETUP, "kind": "journal", "nodes": 1}
+    messages = [publish(at, "accepted") for at in (3.0, 3.1, 3.2)]
+    simulations: list[Simulation] = []
+    broken = simulate(Plan("steps", setup, (slow, *messages, jump, restart)), simulations.append).broken
+    assert any('"reason":"expired"' in line for line in simulations[0].world.story)
+    assert broken.startswith("nothing expires early") is not is_noted
