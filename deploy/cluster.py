@@ -319,6 +319,7 @@ class Cluster:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
             "PUSHUP_PUBLISH_KEYS": self.publish_key,
             "PUSHUP_TICKET_KEY": self.publish_key,
+            "PUSHUP_TRUSTED_PROXIES": "127.0.0.1" if self._front == "http" else "",
             "PUSHUP_URL": f"http://{self.address('inside' if self._front == 'http' else 'tcp')}",
             "PUSHUP_KEY": self.publish_key,
             "DATABASE": str(self.folder / "questions.db"),

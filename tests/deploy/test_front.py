@@ -8,7 +8,9 @@ import socket
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from http.client import HTTPException, RemoteDisconnected
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -460,3 +462,21 @@ def test_plain_tcp_leaves_a_node_that_drains_its_clients(stack: ExitStack, chann
         assert publish(cluster, [channel], "after").status == 201
         answers = [data_of(client.answer()) for client in clients]
         assert (answers.count([]), answers.count(["after"])) == (20, 20)
+
+
+def test_the_nodes_name_the_client_behind_haproxy() -> None:
+    """Not HAProxy, and not what the client claims to be."""
+    settings = {"log_level": "debug"}
+    with Cluster(nodes=1, broadcast="memory:", settings=settings, without=("example",)) as cluster:
+        for front, host in (("plain", "127.0.0.7"), ("inside", "127.0.0.8")):
+            address = ("127.0.0.1", cluster.ports[front])
+            with socket.create_connection(address, WAIT_SECONDS, (host, 0)) as client:
+                client.sendall(b"GET /v1/cursor HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n")
+                assert client.recv(100).startswith(b"HTTP/1.1 200")
+            log, line = cluster.parts["node1"].log, f" ms {host}"
+            wait_until(partial(_contains, log, line), "a line with the client's address")
+        assert "192.0.2.1" not in log.read_text()
+
+
+def _contains(log: Path, text: str) -> bool:
+    return text in log.read_text()

@@ -339,6 +339,34 @@ def connections_of_nodes(redis: RedisServer) -> list[str]:
 # The log.
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_quotas_change_while_polls_are_held(serve: Serve, tmp_path: Path, workers: str) -> None:
+    """A client whose address may ask for less is refused, whichever worker it comes to; the held poll goes on."""
+    quota = '[[quotas]]\nper = "address"\n'
+    config = secret(tmp_path / "pushup.toml", quota + "held_polls = 100\n")
+    with serve("--config", str(config), "--workers", workers) as server, server.caller() as polls:
+        server.expect_log("the parent process has ended")  # when it is killed at the end
+        with server.caller() as caller:
+            polls.begin_poll("a", cursor=caller.cursor())
+        secret(config, quota + "requests_per_second = 0.01\n")
+        reload(server)
+        replies = []
+        for _ in range(6):
+            with server.caller() as caller:
+                replies.append(caller.call("GET", "/v1/cursor"))
+        refused = [reply for reply in replies if reply.status == 429]
+        assert refused
+        assert (
+            refused[0].value["detail"] == "this client's address has used up its requests_per_second; nothing was done"
+        )
+        assert int(refused[0].headers["Retry-After"]) > 60
+        secret(config, quota + "held_polls = 100\n")
+        reload(server)
+        with server.caller() as caller:
+            publish(caller, "", "still here")
+        assert data_of(polls.answer()) == ["still here"]
+
+
 def test_the_log_level_changes(serve: Serve, tmp_path: Path) -> None:
     """Logging stops and resumes as the configuration says."""
     file = secret(tmp_path / "pushup.toml", 'log_level = "info"\n')
