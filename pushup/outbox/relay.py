@@ -29,9 +29,6 @@ RETRY_SECONDS = 1.0
 OTHER_NUMBERS = ("urn:pushup:producer-sequence", "urn:pushup:producer-fenced")
 """The server knows other numbers, or a later epoch, than the database that has just given ours."""
 
-REFUSED = (400, 403, 404, 413)
-"""The statuses with which a server refuses messages for good."""
-
 _log = logging.getLogger("pushup.outbox")
 
 
@@ -126,7 +123,7 @@ class Relay:
         except ClientError as error:
             if error.type in OTHER_NUMBERS:
                 self._rename(rows, epoch, error)
-            elif error.status in REFUSED and not str(error.problem.get("field", "")).startswith("producer"):
+            elif _is_about_rows(error):
                 self._refused(rows, epoch, batch, error)
             else:
                 raise
@@ -180,6 +177,14 @@ class Relay:
                 rows.close()
             except Exception as error:
                 _log.info("closing the connection failed: %s", error)
+
+
+def _is_about_rows(error: ClientError) -> bool:
+    """Whether the server refuses messages for good; not the key, the producer, or everything."""
+    field = str(error.problem.get("field", ""))
+    if error.status in (403, 404):
+        return field == "channels"
+    return error.status in (400, 413) and not field.startswith("producer")
 
 
 def _message(row: Row) -> NewMessage:

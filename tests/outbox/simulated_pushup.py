@@ -32,7 +32,7 @@ class SimulatedPushUp:
         name, epoch, first = producer["name"], producer["epoch"], producer["sequence"]
         for number, message in enumerate(messages):
             if message["channels"] == ["closed"]:
-                return _problem(403, "forbidden")
+                return _problem(403, "forbidden", field="channels")
             if message["data"] == "large":
                 return _problem(413, "message-too-large", field=f"messages[{number}].data")
         known_epoch, known_first, known, before = self.producers.get(name, (0, first, [], {}))

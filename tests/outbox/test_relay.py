@@ -243,12 +243,14 @@ def test_a_server_that_has_lost_the_order_gets_the_rest(
     "trouble",
     [
         answer(401, {"type": "urn:pushup:unauthorized"}),
+        answer(403, {"type": "urn:pushup:forbidden"}),
+        answer(404),
         answer(503),
         REFUSED,
         answer(400, {"type": "urn:pushup:bad-request", "field": "producer"}),
         answer(405),
     ],
-    ids=["401", "503", "refused connection", "old server", "other server"],
+    ids=["401", "key", "other path", "503", "refused connection", "old server", "other server"],
 )
 def test_what_is_not_the_rows_fault_only_waits(
     trouble: Reply,

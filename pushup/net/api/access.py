@@ -222,11 +222,13 @@ def check_channels(grant: Grant, right: Right, channels: tuple[str, ...], node: 
     Raises: Forbidden; Revoked; UnknownChannel for the id of a channel with a name, which is what an unknown id gets.
     """
     if grant.rights.get(right) is not EVERYTHING or grant.is_of_token:
+        field = "channels" if right == "publish" else "channel"
         if not grant.allows(right, channels):
-            raise Forbidden(f"you may not {_VERBS.get(right, right)} here: not all of these channels are allowed")
+            what = f"you may not {_VERBS.get(right, right)} here: not all of these channels are allowed"
+            raise Forbidden(what, field=field)
         for channel in channels:
             if node.name_of(channel) != channel:
-                raise unknown_channel(channel, "channels" if right == "publish" else "channel")
+                raise unknown_channel(channel, field)
         if grant.is_of_token and (closed := rules.only_for_keys(channels)):
             raise Forbidden(f"tokens may not publish on {closed!r}; a publish key may", field="channels")
     if grant.valid_until < math.inf and node.is_revoked(grant):
