@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.db import transaction
+from django.core.handlers.base import BaseHandler
+from django.db import connection, connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
-from django.test import RequestFactory, override_settings
+from django.test import RequestFactory, TestCase, override_settings
 
 from pushup.client import Client
 from pushup.frameworks.django import live, may_poll, publish_on_commit
@@ -111,6 +114,44 @@ def test_the_cursor_is_older_than_the_list(pushup: Client, kind: str) -> None:
     assert made.pushup.config["channels"] == ["news", "team:3"]
     answer = pushup.poll("news", made.pushup.config["cursor"], timeout=0)
     assert [message.data for message in answer.messages] == ["meanwhile"]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("is_atomic", [True, False])
+def test_the_cursor_is_older_than_the_transaction(pushup: Client, is_atomic: bool) -> None:
+    """ATOMIC_REQUESTS begins it after the cursor, whatever decorator reads before; the cursor's commit is seen."""
+    inside: list[bool] = []
+
+    def look(view: Any) -> Any:
+        @wraps(view)
+        def wrapped(*arguments: Any) -> Any:
+            inside.append(connection.in_atomic_block)
+            return view(*arguments)
+
+        return wrapped
+
+    with patch.dict(connections.settings["default"], ATOMIC_REQUESTS=is_atomic):
+
+        @look
+        @live("news")
+        @look
+        def view(request: HttpRequest) -> HttpResponse:
+            return HttpResponse()
+
+        handler = BaseHandler()
+        assert handler.make_view_atomic(view)(request()).status_code == 200
+    assert inside == [False, is_atomic]
+    with pytest.raises(ImproperlyConfigured, match="write it above"):
+        transaction.atomic(view)(request())
+
+
+class InATestCase(TestCase):  # type: ignore[misc]  # Django has no types
+    """Its tests run in transactions, and views may be called there."""
+
+    def runTest(self) -> None:
+        with patch("pushup.frameworks.django.views.site") as site:
+            site.return_value.live_page.return_value = None
+            assert live("news")(lambda request: HttpResponse())(request()).status_code == 200
 
 
 @pytest.mark.processes

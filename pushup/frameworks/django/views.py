@@ -8,7 +8,9 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
-from django.db import transaction
+from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.base import BaseHandler
+from django.db import connections, transaction
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.urls import reverse
 
@@ -22,15 +24,18 @@ View = Callable[..., Any]
 def live(*channels: str) -> Callable[[View], View]:
     """A decorator for the view of a page, plain or async: takes the cursor before the view reads its list.
 
-    It must be the outermost, for another may begin a transaction. `{% pushup "ID OF THE LIST" %}` does the rest.
-    `{user}` in a channel stands for the user's id, any other name for the view's argument.
+    A transaction that has read something before does not see what is committed before the cursor: with ATOMIC_REQUESTS
+    it begins after the cursor, any other is an error. `{% pushup "ID OF THE LIST" %}` does the rest. `{user}` in a
+    channel stands for the user's id, any other name for the view's argument.
+    Raises ImproperlyConfigured in a transaction.
     """
 
     def decorate(view: View) -> View:
         @wraps(view)
         def wrapped(request: HttpRequest, *arguments: Any, **names: Any) -> Any:
+            _check_outermost()
             request.pushup = _live(site().cursor(), channels, names, request)
-            return view(request, *arguments, **names)
+            return atomic_view(request, *arguments, **names)
 
         @wraps(view)
         async def wrapped_async(request: HttpRequest, *arguments: Any, **names: Any) -> Any:
@@ -40,7 +45,12 @@ def live(*channels: str) -> Callable[[View], View]:
             request.pushup = _live(cursor, channels, names, request)
             return await view(request, *arguments, **names)
 
-        return wrapped_async if iscoroutinefunction(view) else wrapped
+        if iscoroutinefunction(view):  # Django has no ATOMIC_REQUESTS for these
+            return wrapped_async
+        atomic_view = BaseHandler().make_view_atomic(view)
+        for alias in connections:
+            transaction.non_atomic_requests(alias)(wrapped)
+        return wrapped
 
     return decorate
 
@@ -81,6 +91,19 @@ def module(request: HttpRequest, name: str) -> HttpResponse:
     if f"{name}.js" not in SCRIPTS:
         raise Http404
     return HttpResponse(script(f"{name}.js"), content_type="text/javascript")
+
+
+def _check_outermost() -> None:
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            try:
+                with transaction.atomic(connection.alias, savepoint=False, durable=True):
+                    pass  # it is that of a TestCase
+            except RuntimeError:
+                raise ImproperlyConfigured(
+                    "@live is inside of a transaction, which may not see what was committed before the cursor;"
+                    " write it above @transaction.atomic"
+                ) from None
 
 
 def _live(cursor: str, channels: tuple[str, ...], names: dict[str, Any], request: HttpRequest) -> Live:
