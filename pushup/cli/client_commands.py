@@ -205,8 +205,9 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, clien
 
 @click.command()
 @click.argument("database_url")
+@click.option("--listen", is_flag=True, help="Publish at once what PostgreSQL notifies of.")
 @_client_options
-def outbox(database_url: str, url: str, key: str | None) -> None:
+def outbox(database_url: str, url: str, key: str | None, *, listen: bool) -> None:
     """Publish the outbox in the database at DATABASE_URL, until SIGTERM (docs/guide/outbox.md)."""
     from pushup.outbox.database import connector, run  # the other commands need no database
 
@@ -215,7 +216,7 @@ def outbox(database_url: str, url: str, key: str | None) -> None:
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     with _errors_shown():
-        run(connect, Client(url, key))
+        run(connect, Client(url, key), listen=listen)
 
 
 @click.group()

@@ -1,4 +1,4 @@
-"""`python -m pushup.outbox DATABASE_URL PUSHUP_URL`: run the relay, with the publish key in PUSHUP_KEY."""
+"""`python -m pushup.outbox DATABASE_URL PUSHUP_URL...`: run the relay, with the publish key in PUSHUP_KEY."""
 
 import os
 import sys
@@ -8,8 +8,8 @@ from pushup.outbox.database import connector, run
 
 if __name__ == "__main__":
     try:
-        database_url, pushup_url = sys.argv[1:]
+        database_url, pushup_url, *more = sys.argv[1:]
         connect = connector(database_url)
     except ValueError as error:
-        sys.exit(f"usage: python -m pushup.outbox DATABASE_URL PUSHUP_URL\n{error}")
-    run(connect, Client(pushup_url, os.environ.get("PUSHUP_KEY")))
+        sys.exit(f"usage: python -m pushup.outbox DATABASE_URL PUSHUP_URL...\n{error}")
+    run(connect, Client([pushup_url, *more], os.environ.get("PUSHUP_KEY")))

@@ -5,13 +5,21 @@ from __future__ import annotations
 import logging
 import signal
 import sqlite3
+import threading
+import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from urllib.parse import unquote
 
 from pushup.client import Client
-from pushup.outbox.relay import Relay
+from pushup.outbox.relay import RETRY_SECONDS, Relay
 from pushup.outbox.rows import Connection
+
+LISTEN_SECONDS = 1.0
+"""How often the one who listens looks whether the relay was stopped."""
+
+_log = logging.getLogger("pushup.outbox")
 
 
 def connector(url: str) -> Callable[[], Connection]:
@@ -34,10 +42,34 @@ def connector(url: str) -> Callable[[], Connection]:
     )
 
 
-def run(connect: Callable[[], Connection], client: Client) -> None:
-    """Run a relay until SIGTERM or SIGINT, and log to standard error."""
+def run(connect: Callable[[], Connection], client: Client, *, listen: bool = False) -> None:
+    """Run a relay until SIGTERM or SIGINT, and log to standard error. `listen`: to PostgreSQL, as well."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     relay = Relay(connect, client)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: relay.stop())
+    if listen:
+        threading.Thread(target=poke_on_notify, args=(connect, relay), daemon=True).start()
     relay.run()
+
+
+def poke_on_notify(connect: Callable[[], Connection], relay: Relay) -> None:
+    """Poke the relay at each NOTIFY of PostgreSQL, until the relay is stopped. `connect` must use psycopg 3.
+
+    While this cannot connect, the relay still looks for rows by itself.
+    """
+    trouble = ""
+    while not relay.is_stopped:
+        try:
+            with closing(connect()) as connection:
+                connection.autocommit = True
+                connection.execute("LISTEN pushup_outbox")
+                while not relay.is_stopped:
+                    relay.poke()
+                    for _ in connection.notifies(timeout=LISTEN_SECONDS, stop_after=1):
+                        pass
+        except Exception as error:  # whatever the driver raises
+            if str(error) != trouble:
+                _log.warning("cannot listen for new rows now, and try again each second; %s", error)
+            trouble = str(error)
+            time.sleep(RETRY_SECONDS)

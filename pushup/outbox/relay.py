@@ -44,7 +44,7 @@ class Relay:
         self._one_by_one = 0  # so many rows are published alone, to find one that is refused
         self._trouble = ""
         self._woken = threading.Event()
-        self._stopped = False
+        self.is_stopped = False
 
     def poke(self) -> None:
         """Look for rows at once, such as after a commit; from any thread."""
@@ -52,15 +52,15 @@ class Relay:
 
     def stop(self) -> None:
         """End `run` within a second; from any thread, or a signal handler."""
-        self._stopped = True
+        self.is_stopped = True
         self._client.stop()
         self._woken.set()
 
     def run(self) -> None:
         """Publish until `stop`."""
-        while not self._stopped:
+        while not self.is_stopped:
             pause = self.step()
-            self._woken.wait(0.0 if self._stopped else pause)
+            self._woken.wait(0.0 if self.is_stopped else pause)
             self._woken.clear()
         self.close()
 
@@ -161,7 +161,7 @@ class Relay:
 
     def _failed(self, what: str, error: Exception) -> float:
         """Log a failure once, until there is another or none."""
-        if self._stopped:
+        if self.is_stopped:
             return 0.0
         trouble = f"{what}: {type(error).__name__}: {error}"
         if trouble != self._trouble:

@@ -1,14 +1,15 @@
 """`python -m tests.outbox.kills 300`: kill the application, relays, PushUp and PostgreSQL at random, under load.
 
 Then every committed message must have reached each follower once, and in the order that docs/guide/outbox.md promises;
-none that was rolled back. PushUp has a journal, so no gap may be reported.
+none that was rolled back. PushUp has a journal, so no gap may be reported. `--nodes 3`: three nodes, and a Redis that
+syncs each write and is killed as well.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,8 +19,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from sqlalchemy import create_engine, select
 from sqlalchemy.pool import NullPool
@@ -28,6 +30,7 @@ from pushup.client import Client, Gap, Message
 from pushup.outbox.sqlalchemy import metadata
 from tests.outbox.application import facts, truth
 from tests.outbox.postgres_server import postgres
+from tests.server.redis_server import RedisServer, free_port
 
 DRAIN_SECONDS = 60.0
 
@@ -81,14 +84,18 @@ class Process:
         self.process.wait()
 
 
-def run(kills: int, folder: Path, seed: int, show: Callable[[str], object] = lambda _: None) -> Result:
+class Victim(Protocol):
+    def start(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def run(
+    kills: int, folder: Path, seed: int, show: Callable[[str], object] = lambda _: None, *, nodes: int = 1
+) -> Result:
     """Kill so many processes, one each half to one and a half seconds."""
     rng = random.Random(seed)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    url = f"http://{address}"
-    journal = f"journal:{folder / 'pushup.db'}"
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(nodes)]
+    urls = [f"http://{address}" for address in addresses]
     applications = iter(range(1_000_000))
     python = [sys.executable, "-m"]
     counts: Counter[str] = Counter()
@@ -97,36 +104,47 @@ def run(kills: int, folder: Path, seed: int, show: Callable[[str], object] = lam
         engine = create_engine(database.sqlalchemy_url, poolclass=NullPool)
         metadata.create_all(engine)
         facts.create_all(engine)
-        relay = [*python, "pushup.outbox", database.url, url]
+        relay = [*python, "pushup.outbox", database.url, *urls]
         writer = [*python, "tests.outbox.application", database.sqlalchemy_url]
-        server = [*python, "pushup", "serve", "--listen", address, "--broadcast", journal]
-        server += ["--set", "retention_seconds=3600", "--set", "retention_bytes=500000000"]
-        processes = {
-            "pushup": Process(lambda: server, folder / "pushup.log"),
+        broadcast = f"journal:{folder / 'pushup.db'}"
+        processes: dict[str, Victim] = {"postgres": database}
+        if nodes > 1:
+            redis = RedisServer(folder / "redis", flags={"appendonly": "yes", "appendfsync": "always"})
+            redis.start()
+            stack.callback(redis.kill)
+            broadcast, processes["redis"] = redis.url, redis
+        settings = {"retention_seconds": 3600, "retention_bytes": 500_000_000, "redis_durable": "true"}
+        serve = [*python, "pushup", "serve", "--broadcast", broadcast]
+        serve += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        started = {
+            **{
+                f"pushup {number}": Process(partial(_node, serve, address, folder, number), folder / "pushup.log")
+                for number, address in enumerate(addresses)
+            },
             "relay 1": Process(lambda: relay, folder / "relay.log"),
             "relay 2": Process(lambda: relay, folder / "relay.log"),
             "application": Process(lambda: [*writer, f"app{next(applications)}"], folder / "application.log"),
         }
-        for process in processes.values():
+        for process in started.values():
             process.start()
             stack.callback(process.kill)
+        processes |= started
         followers: dict[str, list[dict[str, Any]]] = {"stream": [], "poll": []}
         gaps: list[Gap] = []
         for transport in followers:
-            client = Client(url, retry_seconds=(0.1, 0.5))
+            client = Client(urls, retry_seconds=(0.1, 0.5))
             thread = threading.Thread(target=_follow, args=(client, transport, followers[transport], gaps))
             thread.start()
             stack.callback(thread.join)
             stack.callback(client.stop)
         for number in range(kills):
             time.sleep(rng.uniform(0.5, 1.5))
-            name = rng.choice(["postgres", *processes])
+            name = rng.choice(list(processes))
             counts[name] += 1
             show(f"{number + 1}: kill {name}; {len(followers['stream'])} messages")
-            victim = database if name == "postgres" else processes[name]
-            victim.kill()
+            processes[name].kill()
             time.sleep(rng.choice([0.0, 0.0, 0.5]))
-            victim.start()
+            processes[name].start()
         processes["application"].kill()
         time.sleep(1.0)  # PostgreSQL may still be committing what it sent
         with engine.connect() as connection:
@@ -139,6 +157,10 @@ def run(kills: int, folder: Path, seed: int, show: Callable[[str], object] = lam
     return Result(committed, followers, len(gaps), counts, renamed)
 
 
+def _node(serve: list[str], address: str, folder: Path, number: int) -> list[str]:
+    return [*serve, "--listen", address, "--set", f"state_directory={folder / f'node{number}'}"]
+
+
 def _follow(client: Client, transport: Literal["stream", "poll"], seen: list[dict[str, Any]], gaps: list[Gap]) -> None:
     for item in client.follow("all", transport=transport):
         match item:
@@ -149,12 +171,16 @@ def _follow(client: Client, transport: Literal["stream", "poll"], seen: list[dic
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kills", type=int)
+    parser.add_argument("seed", type=int, nargs="?", default=os.getpid())
+    parser.add_argument("--nodes", type=int, default=1)
+    options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
-        seed = int(sys.argv[2]) if len(sys.argv) > 2 else os.getpid()
-        result = run(int(sys.argv[1]), Path(place), seed, lambda text: print(text, flush=True))
+        result = run(options.kills, Path(place), options.seed, partial(print, flush=True), nodes=options.nodes)
         faults = result.faults()
-        print(f"seed {seed}, {time.monotonic() - began:.0f} s, {dict(result.kills)}")
+        print(f"seed {options.seed}, {time.monotonic() - began:.0f} s, {dict(result.kills)}")
         print(f"{len(result.committed)} committed messages, {result.gaps} gaps, {result.renamed} new names")
         print(f"{len(faults)} faults", *faults[:20], sep="\n")
         if faults:

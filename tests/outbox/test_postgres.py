@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import random
 import shlex
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
 from pushup.client import Client, Message
 from pushup.outbox import Relay
-from pushup.outbox.database import connector
+from pushup.outbox.database import LISTEN_SECONDS, connector, poke_on_notify
 from pushup.outbox.sqlalchemy import add, metadata, outbox, producer
 from tests.outbox.kills import run
 from tests.outbox.postgres_server import Postgres, postgres
@@ -29,6 +32,8 @@ from tests.server.server_process import Server, clean_environment, running, wait
 pytestmark = pytest.mark.processes
 
 KILLS = 12
+TRANSACTIONS = 15
+WAIT_SECONDS = 20.0
 
 PAGE = "docs/guide/outbox.md"
 DJANGO_SAMPLE = sample(PAGE, "from django.db")
@@ -36,6 +41,8 @@ DJANGO_RELAY = sample(PAGE, "python manage.py")
 SQLALCHEMY_SAMPLE = sample(PAGE, "from pushup.outbox.sqlalchemy")
 RELAY = sample(PAGE, "pushup outbox")
 THREAD = sample(PAGE, "from pushup.client")
+NOTIFY = sample(PAGE, "CREATE FUNCTION pushup_outbox_notify")
+IN_ORDER = sample(PAGE, "CREATE FUNCTION pushup_outbox_order")
 DATABASE_URL = "postgresql://shop@localhost/shop"
 PUSHUP_URL = "http://127.0.0.1:8080"
 
@@ -110,11 +117,109 @@ def test_two_relays_give_no_number_twice(shared: Postgres, engine: Engine) -> No
     assert server.messages == list(range(60))
 
 
+@pytest.fixture
+def function(engine: Engine) -> Iterator[Callable[[str], None]]:
+    """Runs a sample that creates a function and a trigger."""
+
+    def run(statements: str) -> None:
+        name = statements.split("(")[0].split()[-1]
+        with engine.begin() as connection:
+            connection.exec_driver_sql(statements)
+        names.append(name)
+
+    names: list[str] = []
+    yield run
+    with engine.begin() as connection:
+        for name in names:
+            connection.exec_driver_sql(f"DROP FUNCTION {name} CASCADE")
+
+
+def test_the_order_of_commits(shared: Postgres, engine: Engine, function: Callable[[str], None]) -> None:
+    """Ids are given before a transaction waits for a lock of the application: the commits have another order.
+
+    Each thread has several rows and locks in one transaction; none is aborted because of a deadlock.
+    """
+    function(IN_ORDER)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE counter AS SELECT id, 0 AS value FROM generate_series(0, 2) AS id")
+        connection.exec_driver_sql("CREATE TABLE place (name text, id int, value int)")
+    server = SimulatedPushUp()
+    relay = Relay(connector(shared.url), server.client())
+    relaying = threading.Thread(target=relay.run)
+    threads = [threading.Thread(target=_commit_in_another_order, args=(engine, number)) for number in range(6)]
+    try:
+        for thread in [relaying, *threads]:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wait_until(lambda: len(server.messages) == 6 * TRANSACTIONS * 2, "all rows to be published")
+        with engine.connect() as connection:
+            places = connection.exec_driver_sql("SELECT name, id, value FROM place").all()
+    finally:
+        relay.stop()
+        relaying.join()
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE counter, place")
+    assert [f"{name}, again" for name in server.messages[::2]] == server.messages[1::2]
+    at = {name: number for number, name in enumerate(server.messages)}
+    for counter in range(3):
+        committed = [name for name, _, _ in sorted((p for p in places if p[1] == counter), key=lambda place: place[2])]
+        assert committed == sorted(committed, key=at.__getitem__)
+
+
+def _commit_in_another_order(engine: Engine, number: int) -> None:
+    rng = random.Random(number)
+    for turn in range(TRANSACTIONS):
+        name = f"{number}-{turn}"
+        with Session(engine) as session, session.begin():
+            add(session, rng.choice(["a", "b"]), name)
+            session.flush()
+            time.sleep(rng.uniform(0.0, 0.02))
+            for counter in sorted(rng.sample(range(3), 2)):
+                bump = text("UPDATE counter SET value = value + 1 WHERE id = :id RETURNING value")
+                value = session.execute(bump, {"id": counter}).scalar_one()
+                place = text("INSERT INTO place VALUES (:name, :id, :value)")
+                session.execute(place, {"name": name, "id": counter, "value": value})
+            add(session, rng.choice(["a", "b"]), f"{name}, again")
+
+
+def test_a_relay_that_listens(shared: Postgres, engine: Engine, function: Callable[[str], None]) -> None:
+    """It publishes when a transaction commits, also after PostgreSQL has ended its connection."""
+    function(NOTIFY)
+    server = SimulatedPushUp()
+    relay = Relay(connector(shared.url), server.client())
+    woken = threading.Event()
+    with patch.object(relay, "poke", woken.set):
+        listening = threading.Thread(target=poke_on_notify, args=(connector(shared.url), relay))
+        listening.start()
+        try:
+            for number in range(2):
+                assert woken.wait(WAIT_SECONDS), "it listens"
+                until = time.monotonic() + WAIT_SECONDS
+                delays: list[float] = []
+                while len(delays) < 3 and time.monotonic() < until:
+                    woken.clear()
+                    began = time.monotonic()
+                    with Session(engine) as session, session.begin():
+                        add(session, "news", number)
+                    if woken.wait(LISTEN_SECONDS / 2):
+                        delays.append(time.monotonic() - began)
+                assert len(delays) == 3, "notifications come sooner than it looks by itself"
+                with engine.begin() as connection:
+                    others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%%'"
+                    assert connection.exec_driver_sql(others).all() == [(True,)]
+                woken.clear()
+        finally:
+            relay.stop()
+            listening.join()
+    relay.close()
+
+
 @pytest.mark.parametrize("command", ["pushup", "module"])
 def test_the_relay_as_a_process(command: str, shared: Postgres, engine: Engine, pushup: Server) -> None:
     """It publishes to a real PushUp, polls, and ends within seconds after SIGTERM."""
     line = {
-        "pushup": [sys.executable, "-m", *shlex.split(RELAY.replace(DATABASE_URL, shared.url))],
+        "pushup": [sys.executable, "-m", *shlex.split(RELAY.replace(DATABASE_URL, shared.url)), "--listen"],
         "module": [sys.executable, "-m", "pushup.outbox", shared.url, pushup.url],
     }[command]
     line = [each.replace(PUSHUP_URL, pushup.url) for each in line]
@@ -163,8 +268,8 @@ def test_a_relay_in_a_thread(shared: Postgres, engine: Engine, pushup: Server) -
     try:
         exec(SQLALCHEMY_SAMPLE, {"Session": Session, "engine": engine, "order": Order(id=7)})
         names: dict[str, Any] = {"threading": threading}
-        text = THREAD.replace(DATABASE_URL, shared.url).replace(PUSHUP_URL, pushup.url)
-        start, stop, _ = text.partition("relay.stop()")
+        program = THREAD.replace(DATABASE_URL, shared.url).replace(PUSHUP_URL, pushup.url)
+        start, stop, _ = program.partition("relay.stop()")
         before = threading.active_count()
         exec(start, names)
         try:
@@ -220,11 +325,12 @@ def test_django(kind: str, shared: Postgres, pushup: Server, tmp_path: Path) -> 
         metadata.drop_all(create_engine(shared.sqlalchemy_url, poolclass=NullPool))
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
 def test_every_committed_message_is_seen_once_whatever_is_killed(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    nodes: int, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """`python -m tests.outbox.kills 300` does it for longer."""
-    result = run(KILLS, tmp_path, seed=3)
+    """`python -m tests.outbox.kills 300` does it for longer; with two nodes, Redis is killed as well."""
+    result = run(KILLS, tmp_path, seed=3, nodes=nodes)
     record_property("messages", len(result.committed))
     assert result.faults() == []
     assert (result.gaps, result.renamed) == (0, 0)

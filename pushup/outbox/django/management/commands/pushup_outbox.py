@@ -1,4 +1,4 @@
-"""`manage.py pushup_outbox PUSHUP_URL`: the relay, with a database of the settings."""
+"""`manage.py pushup_outbox PUSHUP_URL...`: the relay, with a database of the settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
     help = "Publish the messages of the outbox, until SIGTERM. The publish key is in PUSHUP_KEY."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("url", help="URL of PushUp, such as http://127.0.0.1:8080")
+        parser.add_argument("url", nargs="+", help="URLs of PushUp's nodes, such as http://127.0.0.1:8080")
         parser.add_argument("--database", default="default")
+        parser.add_argument("--listen", action="store_true", help="publish at once what PostgreSQL notifies of")
 
-    def handle(self, *_: Any, url: str, database: str, **__: Any) -> None:
+    def handle(self, *_: Any, url: list[str], database: str, listen: bool, **__: Any) -> None:
         wrapper = connections[database]
         run(
             lambda: wrapper.get_new_connection(wrapper.get_connection_params()),
             Client(url, os.environ.get("PUSHUP_KEY")),
+            listen=listen,
         )
