@@ -3,7 +3,9 @@
 | file | what |
 |---|---|
 | `client_commands.py` | `publish`, `poll`, `outbox` and `channel`: they import no part of the server |
-| `server_commands.py` | `serve`, `check-config`, `new-cluster`, `script`: their flags; they import the server late |
+| `server_commands.py` | the commands of a server: their flags; they import it late |
+| `doctor.py` | what a machine, Redis or a proxy lacks for a server |
+| `ask_redis.py` | asks Redis something, for a command |
 | `new_cluster.py` | gives a copied log in Redis the name of a cluster of its own |
 | `worker_command.py` | runs a worker, for the parent process of several |
 | `serving.py` | runs a server: signals, reloading, the greeting |
@@ -26,6 +28,7 @@ def main() -> None:
 
 main.add_command(server_commands.serve)
 main.add_command(server_commands.check_config)
+main.add_command(server_commands.doctor)
 main.add_command(server_commands.new_cluster)
 main.add_command(server_commands.script)
 main.add_command(client_commands.publish)

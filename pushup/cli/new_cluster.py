@@ -3,52 +3,21 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from random import random
-from typing import Any
 
 import click
-from twisted.internet.defer import Deferred
 
 from pushup.broadcast.redis.connector import Connector
 from pushup.broadcast.redis.log import open_log
-from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
-from pushup.broadcast.redis.redis_settings import parse_address
+from pushup.cli.ask_redis import ask_redis
 from pushup.core.cursor import next_epoch
 from pushup.settings.settings import Settings
 
 
 def rename(settings: Settings) -> str:
     """Rename it; returns what to tell the operator. Raises: ClickException."""
-    from twisted.internet import reactor as any_reactor
-
-    reactor: Any = any_reactor
-    timeout = settings.redis.redis_timeout_seconds
-    connector = Connector(
-        parse_address(settings.server.broadcast), reactor=reactor, timeout=timeout, name="new-cluster"
-    )
-    results: list[str | Exception] = []
-
-    async def run() -> None:
-        result: str | Exception
-        try:
-            result = await _rename(connector, settings.redis.redis_prefix)
-        except Exception as error:
-            result = error
-        if reactor.running:  # or it was interrupted
-            results.append(result)
-            reactor.stop()
-
-    reactor.callWhenRunning(lambda: Deferred.fromCoroutine(run()))
-    reactor.run()
-    if not results:
-        raise click.Abort
-    (result,) = results
-    if isinstance(result, click.ClickException):
-        raise result
-    if isinstance(result, Exception):
-        known = isinstance(result, (CannotConnect, ErrorReply, Lost))
-        raise click.ClickException(f"Redis: {result}" if known else f"Redis: {type(result).__name__}: {result}")
-    return result
+    return ask_redis(settings, partial(_rename, prefix=settings.redis.redis_prefix))
 
 
 async def _rename(connector: Connector, prefix: str) -> str:

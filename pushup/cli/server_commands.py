@@ -87,6 +87,30 @@ def check_config(**given: Any) -> None:
         raise click.ClickException("\n".join(found))
 
 
+@click.command()
+@_settings_options
+@click.option(
+    "--through", "public_url", default="", metavar="URL",
+    help="Also hold a poll and a stream at this URL of the running server, as long as the settings allow.",
+)  # fmt: skip
+@click.option("--token", envvar="PUSHUP_TOKEN", default="", help="A token for them (or PUSHUP_TOKEN).")
+def doctor(public_url: str, token: str, **given: Any) -> None:
+    """Say what this machine, Redis or a proxy lacks for a server with these settings, before a user notices.
+
+    Exits with status 1 if there is a problem.
+    """
+    settings = _read(**given)
+
+    from pushup.cli.doctor import examine
+
+    levels = set()
+    for level, text in examine(settings, public_url, token):
+        click.echo(f"{level:8} {text}")
+        levels.add(level)
+    if "problem" in levels:
+        raise SystemExit(1)
+
+
 def _toml(values: dict[str, Any]) -> Iterator[str]:
     """The lines of a TOML file with these values. Lists of tables come last: what follows one would be part of it."""
     last = []

@@ -1,0 +1,205 @@
+"""`pushup doctor`: what it finds on a machine, in a real Redis, and behind real proxies."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from urllib.request import urlopen
+
+import pytest
+
+from tests.server.command_line import run
+from tests.server.raw_client import WAIT_SECONDS
+from tests.server.redis_server import RedisServer, free_port
+from tests.server.server_process import running, wait_until
+
+NGINX = """
+daemon off; pid {folder}/pid; error_log stderr; worker_processes 1;
+events {{ worker_connections 100; }}
+http {{
+  access_log off; client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
+  uwsgi_temp_path {folder}; scgi_temp_path {folder};
+  server {{
+    listen 127.0.0.1:{port};
+    location /push/ {{ proxy_pass {to}/; proxy_http_version 1.1; {lines} }}
+  }}
+}}
+"""
+
+QUICK = ("--set", "poll_timeout_limit_seconds=3", "--set", "stream_heartbeat_seconds=1")
+
+
+def findings(*flags: str, **environment: str) -> tuple[int, dict[str, list[str]]]:
+    """The exit status, and the texts by their level."""
+    ended = run("doctor", *flags, **environment)
+    assert not ended.stderr
+    found: dict[str, list[str]] = {"ok": [], "warning": [], "problem": []}
+    for line in ended.stdout.splitlines():
+        level, _, text = line.partition(" ")
+        found[level].append(text.strip())
+    return ended.returncode, found
+
+
+def test_a_machine_with_nothing_wrong(tmp_path: Path) -> None:
+    """A free port, room for a journal; what a small machine lacks is a warning, and no problem."""
+    port = free_port()
+    status, found = findings(
+        "--listen", f"127.0.0.1:{port}", "--broadcast", f"journal:{tmp_path}/j.db", "--set", "connections_limit=100",
+        "--set", "retention_bytes=1MiB",
+    )  # fmt: skip
+    assert status == 0
+    assert found["problem"] == []
+    assert f"listen: 127.0.0.1:{port} is free" in found["ok"]
+    assert any(text.startswith("connections_limit: 100, with ") for text in found["ok"])
+    assert any(text.startswith("broadcast: the journal needs up to 2 MiB") for text in found["ok"])
+
+
+def test_what_the_machine_lacks(tmp_path: Path) -> None:
+    """Each is named with its setting: a directory, files, memory, a journal's room."""
+    status, found = findings(
+        "--broadcast", f"journal:{tmp_path}/j.db", "--listen", "192.0.2.1:80", "--set", "connections_limit=2000000000",
+        "--set", "retention_bytes=900000GiB", "--workers", "2", PUSHUP_PUBLISH_KEYS="a-key-of-sixteen-letters",
+    )  # fmt: skip
+    assert status == 1
+    assert found["problem"] == ["listen: cannot listen on 192.0.2.1:80: this machine does not have this address"]
+    for start in ("connections_limit: it is 2000000000, but", "retention_bytes: 2 processes", "broadcast: the journal"):
+        assert any(text.startswith(start) for text in found["warning"]), start
+
+
+def test_who_listens_there_already(tmp_path: Path) -> None:
+    """A server of ours is all right; another program is not."""
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with running(tmp_path / "log", ()) as server, HTTPServer(("127.0.0.1", 0), Other) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        there, port = server.url.removeprefix("http://"), other.server_address[1]
+        status, found = findings("--listen", there, "--listen", f"127.0.0.1:{port}")
+        other.shutdown()
+    assert status == 1
+    assert f"listen: a PushUp server runs at {there}" in found["ok"]
+    assert found["problem"] == [f"listen: another program listens on 127.0.0.1:{port}; stop it, or change listen"]
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path / "redis") as server:
+        yield server
+
+
+def test_redis(redis: RedisServer, tmp_path: Path) -> None:
+    """Its memory, its policy, its file; and a replica, or nobody, in its place."""
+    status, found = findings("--broadcast", redis.url, "--set", "retention_bytes=64MiB")
+    assert (status, found["problem"]) == (0, [])
+    assert any(text.startswith("Redis 7") and " answers in " in text for text in found["ok"])
+    with redis.client() as client:
+        client.ask("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+    status, found = findings("--broadcast", redis.url, "--set", "redis_durable=true", "--set", "retention_bytes=64MiB")
+    assert status == 1
+    assert found["problem"] == [
+        "Redis: maxmemory-policy is allkeys-lru: it would drop parts of the log; set noeviction",
+        "Redis: maxmemory is 100 MiB; retention_bytes needs up to 128 MiB, then publishing is refused",
+        "Redis: redis_durable is set, but appendonly is no: a restart of Redis loses everything",
+    ]
+    with RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"}) as replica:
+        status, found = findings("--broadcast", replica.url)
+        assert found["problem"] == [f"Redis: 127.0.0.1:{replica.port} is not the master but a slave"]
+        with redis.client() as client:
+            wait_until(lambda: b"state=online" in client.ask("INFO", "replication"), "the replica")
+        _, found = findings("--broadcast", redis.url, "--set", "redis_durable=true")
+        assert "Redis: redis_durable counts only without replicas, and it has one" in found["warning"]
+    status, found = findings("--broadcast", replica.url)
+    assert status == 1
+    assert found["problem"][0].startswith("Redis: ")
+    assert "refused" in found["problem"][0]
+
+
+@contextmanager
+def nginx(folder: Path, to: str, lines: str) -> Iterator[str]:
+    """The URL behind nginx with these lines."""
+    port = free_port()
+    file = folder / "nginx.conf"
+    user = "" if os.getuid() else "user root;"
+    file.write_text(user + NGINX.format(folder=folder, port=port, to=to, lines=lines))
+    with subprocess.Popen(["nginx", "-c", str(file), "-e", "stderr"], stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: _is_open(port), "nginx")
+            yield f"http://127.0.0.1:{port}/push"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as client:
+        return not client.connect_ex(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize(
+    ("lines", "problems"),
+    [
+        ("proxy_read_timeout 6s;", []),
+        ("proxy_read_timeout 2s;", ["a poll ended after 2 s (status 504); its timeouts for a response must be longer"]),
+        (
+            "gzip on; gzip_types text/event-stream; proxy_read_timeout 6s;",
+            ["a stream had no heartbeat within 0 s (status 200, gzip); the proxy must not buffer or compress it"],
+        ),
+    ],
+    ids=["good", "short timeout", "compresses"],
+)
+def test_through_a_proxy(tmp_path: Path, lines: str, problems: list[str]) -> None:
+    """The longest poll and the heartbeat of a stream come through, or it says what the proxy must do."""
+    with running(tmp_path / "log", QUICK) as server, nginx(tmp_path, server.url, lines) as url:
+        status, found = findings("--listen", server.url.removeprefix("http://"), *QUICK, "--through", url)
+    assert status == bool(problems)
+    assert len(found["problem"]) == len(problems)
+    for text, start in zip(found["problem"], problems, strict=True):
+        assert text.startswith(f"{url}: {start}")
+    assert sum(text.startswith(url) for text in found["ok"]) == 2 - len(problems)
+
+
+def test_a_proxy_that_buffers(tmp_path: Path) -> None:
+    """It passes on what is complete, which a stream never is."""
+
+    class Buffering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            with suppress(OSError), urlopen(server.url + self.path, timeout=WAIT_SECONDS) as response:
+                body = response.read()
+                self.send_response(response.status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with running(tmp_path / "log", QUICK) as server, ThreadingHTTPServer(("127.0.0.1", 0), Buffering) as proxy:
+        proxy.daemon_threads, proxy.block_on_close = True, False
+        Thread(target=proxy.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{proxy.server_address[1]}"
+        status, found = findings("--listen", server.url.removeprefix("http://"), *QUICK, "--through", url)
+        proxy.shutdown()
+    assert status == 1
+    (problem,) = found["problem"]
+    assert problem.startswith(f"{url}: a stream had no heartbeat within 6 s (TimeoutError")
+
+
+def test_nothing_behind_the_url(tmp_path: Path) -> None:
+    """No server, or a path that is not passed on; and a server that wants a token."""
+    with running(tmp_path / "log", ()) as server:
+        status, found = findings("--listen", server.url.removeprefix("http://"), "--through", f"{server.url}/push")
+        assert status == 1
+        assert "/v1/cursor gets status 404; does the proxy pass on /v1/ unchanged?" in found["problem"][0]
+    _, found = findings("--through", f"http://127.0.0.1:{free_port()}")
+    assert "no server of PushUp answers (ConnectionRefusedError" in found["problem"][0]
