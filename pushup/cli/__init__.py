@@ -3,6 +3,7 @@
 | file | what |
 |---|---|
 | `client_commands.py` | `publish`, `poll`, `outbox` and `channel`: they import no part of the server |
+| `why_command.py` | `why` |
 | `server_commands.py` | `serve`, `check-config`, `new-cluster`, `script`: their flags; they import the server late |
 | `new_cluster.py` | gives a copied log in Redis the name of a cluster of its own |
 | `worker_command.py` | runs a worker, for the parent process of several |
@@ -14,7 +15,7 @@ from __future__ import annotations
 import click
 
 from pushup import __version__
-from pushup.cli import client_commands, server_commands
+from pushup.cli import client_commands, server_commands, why_command
 from pushup.host.build_form import build
 
 
@@ -32,3 +33,4 @@ main.add_command(client_commands.publish)
 main.add_command(client_commands.poll)
 main.add_command(client_commands.outbox)
 main.add_command(client_commands.channel)
+main.add_command(why_command.why)
