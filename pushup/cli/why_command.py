@@ -65,10 +65,10 @@ def _fate(given: dict[str, Any]) -> str:
 
 def _node(node: dict[str, Any]) -> str:
     name = f"{node['name'] or node['id']}{'' if node['is_alive'] else ' (no longer reports)'}"
-    before = f" after {_time(node['not_at'])}" if "not_at" in node else ""
-    if node["applied"]:
-        return f"{name}: applied it{before}{' and' if before else ''} by {_time(node['by'])}"
-    return f"{name}: has not applied it; it was at {node['cursor']} at {_time(node['seen_at'])}"
+    if not node["applied"]:
+        return f"{name} has not applied it: its last report, {_time(node['seen_at'])}, was {node['cursor']}"
+    before = f", and not yet at {_time(node['not_at'])}" if "not_at" in node else ""
+    return f"{name} reported it as applied at {_time(node['by'])}{before}"
 
 
 def _reader(reader: dict[str, Any]) -> str:

@@ -44,8 +44,8 @@ class Reader(Struct, frozen=True):
 class Applied(Struct, frozen=True, omit_defaults=True):
     """Whether a node has applied the message's entry.
 
-    It had not yet at the time `not_at`, and had at the time `by`; 0: not known. `cursor`: the last one that it has
-    reported, `seen_at` this time. `is_alive`: it still reports. Seconds since the epoch.
+    Its report at the time `not_at` did not have it, and that at the time `by` had; None: not known. `cursor`: the last
+    that it has reported, `seen_at` this time. `is_alive`: it still reports. Seconds since the epoch.
     """
 
     id: str
@@ -54,8 +54,8 @@ class Applied(Struct, frozen=True, omit_defaults=True):
     seen_at: float
     is_alive: bool
     applied: bool
-    not_at: float = 0.0
-    by: float = 0.0
+    not_at: float | None = None
+    by: float | None = None
 
 
 class Trace(Struct, frozen=True, omit_defaults=True):
@@ -89,6 +89,8 @@ def trace(state: ReplicatedState, message: Cursor, reader: Cursor | None = None)
     """
     last, past = state.cursor, state.past_epochs
     place = past.translate(message, last.epoch)
+    if message.sequence == 0:
+        return None
     if place.epoch != last.epoch:
         return Trace(str(message), "lost") if past.good_up_to(message.epoch) >= 0 else None
     sequence, drops = place.sequence, state.cache.drops

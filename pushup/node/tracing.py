@@ -112,5 +112,5 @@ class _Track:
         at = bisect_left(self._sequences, sequence)
         has_applied = at < len(self._sequences)
         cursor = f"{epoch}-{int(self._sequences[-1])}"
-        by, not_at = self._first[at] if has_applied else 0.0, self._last[at - 1] if at else 0.0
+        by, not_at = self._first[at] if has_applied else None, self._last[at - 1] if at else None
         return Applied(id_, self._name, cursor, self.seen_at, is_alive, has_applied, not_at, by)
