@@ -66,7 +66,7 @@ class Drops:
         )
 
     def find(self, sequence: int) -> Dropped | None:
-        """The message with this sequence, if it was dropped and is remembered. O(remembered), 1 ms at most."""
+        """The message with this sequence, if it was dropped and is remembered. O(remembered), 3 ms at most."""
         return next((message for message in self._messages if message.sequence == sequence), None)
 
     def skip(self, sequence: int, time: float, *, forget: bool) -> None:

@@ -88,8 +88,7 @@ class Node(HoldsState, Generic[H]):
         self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
         self.trace = self._tracer.trace
         """Says what this node knows of a message."""
-        look = self._tracer.look
-        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=look)
+        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=self._tracer.look)
         self._balancers = Balancers(clock)
         self._drain: Drain | None = None
         self._name = name
@@ -150,7 +149,7 @@ class Node(HoldsState, Generic[H]):
     def _decided(self, on_outcome: OnOutcome, outcome: Outcome) -> None:
         if type(outcome) is Published:
             self._metrics.messages += outcome.count
-            self._tracer.answered.append(outcome)
+            self._tracer.answered(outcome)
         elif isinstance(outcome, PushUpError) and outcome.kind:  # or it is an outcome of the state
             self._metrics.publication_refused(outcome.kind)
         on_outcome(outcome)

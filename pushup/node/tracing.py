@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable
+from itertools import repeat
 
 from msgspec.structs import replace
 
@@ -15,8 +15,8 @@ from pushup.core.cursor import Cursor, sequence_in
 from pushup.core.state import ReplicatedState
 from pushup.core.tracing import Applied, Trace, trace
 
-PUBLICATIONS = 10_000
-"""The last publications of this node that it remembers, some 2 MB."""
+ANSWERED = 16_384
+"""Places for publications that were answered here, 256 KB. Half as many entries back, it is certain which were not."""
 
 LOOKS = 2000
 """How many cursors of each node it remembers, 48 KB. While there are publications, one each second."""
@@ -41,10 +41,21 @@ class Tracer:
         self._members = members
         self._now = now
         self._name = name
-        self.answered: deque[Published] = deque(maxlen=PUBLICATIONS)
-        """What publishers were answered here."""
-        self._answered_after = 0  # publications before this sequence may have been answered in an earlier life
+        self._forget_answers(0)
         self._tracks: dict[str, _Track] = {}  # by the node's id
+
+    def _forget_answers(self, sequence: int) -> None:
+        """What was answered up to this sequence is not known."""
+        # The first and last sequence of each publication, in the place `first % ANSWERED`.
+        self._first, self._last = (array("q", bytes(8 * ANSWERED)) for _ in range(2))
+        self._answers_after = sequence
+
+    def answered(self, published: Published) -> None:
+        """A publisher was answered here: maybe again, for one that it has repeated."""
+        first = published.sequence
+        place = first % ANSWERED
+        if first > self._first[place]:
+            self._first[place], self._last[place] = first, first + published.count - 1
 
     def moved(self, old: ReplicatedState, new: ReplicatedState) -> None:
         """This node continues from another state."""
@@ -52,8 +63,7 @@ class Tracer:
         is_same = new.past_epochs.translate(old.cursor, new.cursor.epoch).epoch == new.cursor.epoch
         new.cache.drops.skip(new.cursor.sequence, new.time, forget=not is_same)
         if not is_same:
-            self.answered.clear()
-            self._answered_after = new.cursor.sequence
+            self._forget_answers(new.cursor.sequence)
             self._tracks.clear()
 
     def look(self) -> None:
@@ -82,10 +92,14 @@ class Tracer:
         return replace(found, node=self._name, acknowledged=self._has_answered(sequence), nodes=nodes)
 
     def _has_answered(self, sequence: int) -> bool | None:
-        if any(p.sequence <= sequence < p.sequence + p.count for p in self.answered):
+        if any(map(_contains, self._first, self._last, repeat(sequence))):
             return True
-        is_known = len(self.answered) < PUBLICATIONS and sequence > self._answered_after
-        return False if is_known else None
+        oldest = max(self._answers_after, self._state().cursor.sequence - ANSWERED // 2)
+        return False if sequence > oldest else None
+
+
+def _contains(first: int, last: int, sequence: int) -> bool:
+    return first <= sequence <= last
 
 
 class _Track:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pushup.broadcast import Member
-from pushup.core.commands import Entry, Expire
+from pushup.core.commands import Entry
 from pushup.core.cursor import Cursor, sequence_in
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
@@ -172,19 +172,6 @@ def test_many_reports_of_one_node(clustered: InMemoryNode) -> None:
     assert "not_at" not in began
     assert began["by"] == why(node, ids[2])["nodes"][0]["by"]
     assert "not_at" in why(node, ids[3])["nodes"][0]
-
-
-def test_who_answered_the_publisher(node: InMemoryNode) -> None:
-    """Not this node, if it applied an entry of another."""
-    result = node.call("POST", "/v1/messages", {"messages": [{"channels": ["a"], "data": 1}] * 2})
-    assert [why(node, id_)["acknowledged"] for id_ in result.json["ids"]] == [True, True]
-    say(node, "b")
-    state = node.state
-    node.node.apply(Entry("e", state.cursor.sequence + 1, state.time, Expire()))
-    other = InMemoryNode()
-    for sequence in (1, 2):
-        other.node.apply(Entry("e", sequence, state.time, publish("a")))
-    assert why(other, "e-2")["acknowledged"] is False
 
 
 def test_a_node_that_goes_on_from_another_state(node: InMemoryNode) -> None:
