@@ -12,6 +12,7 @@ import yaml
 from msgspec import Struct, structs
 
 from pushup.broadcast import Member
+from pushup.core import tracing
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.commands import ChannelState
 from pushup.net.api import poll_parameters, schemas
@@ -47,6 +48,10 @@ RESPONSES: dict[str, type[Struct]] = {
     "ChannelState": ChannelState,
     "Channel": schemas.ChannelView,
     "Node": Member,
+    "Trace": tracing.Trace,
+    "Drop": tracing.Drop,
+    "Applied": tracing.Applied,
+    "Reader": tracing.Reader,
     "Problem": Problem,
 }
 

@@ -135,6 +135,9 @@ class _Node(HoldsState):
     def answer_balancer(self, host: str) -> None:
         return None
 
+    def trace(self, message: Cursor, reader: Cursor | None) -> None:
+        return None
+
     is_draining = False
 
     @property

@@ -19,7 +19,7 @@ from pushup.client import Ack, Client, ClientError, Closed, Gap, Item
 from pushup.secret_files import SecretFileError, parts_of_key, read_secret, read_secrets
 
 
-def _client_options(function: Callable[..., None]) -> Callable[..., None]:
+def client_options(function: Callable[..., None]) -> Callable[..., None]:
     """Flags for the server's URL and the publish key, which the function gets as `key`."""
 
     @wraps(function)
@@ -52,7 +52,7 @@ def _token_options(function: Callable[..., None]) -> Callable[..., None]:
     def with_token(
         *arguments: Any, url: str, key: str | None, token: str | None, token_file: Path | None, **options: Any
     ) -> None:
-        with _errors_shown(), _client(url, key, token, token_file) as client:
+        with errors_shown(), make_client(url, key, token, token_file) as client:
             function(*arguments, client=client, **options)
 
     for option in (
@@ -66,7 +66,7 @@ def _token_options(function: Callable[..., None]) -> Callable[..., None]:
         ),
     ):  # fmt: skip
         with_token = option(with_token)
-    return _client_options(with_token)
+    return client_options(with_token)
 
 
 def _end_on_interrupt() -> None:
@@ -102,7 +102,7 @@ def _key(key: str | None, file: Path | None) -> str | None:
     return key
 
 
-def _client(url: str, key: str | None, token: str | None = None, token_file: Path | None = None) -> Client:
+def make_client(url: str, key: str | None, token: str | None = None, token_file: Path | None = None) -> Client:
     """A client with one of these, or none. Exits if it cannot be used, and says why. Raises: ClientError.
 
     It shows an error at once, and does not try again: whoever types a command should see it.
@@ -119,7 +119,7 @@ def _client(url: str, key: str | None, token: str | None = None, token_file: Pat
 
 
 @contextmanager
-def _errors_shown() -> Iterator[None]:
+def errors_shown() -> Iterator[None]:
     """Turn an error of the client into a line on standard error and exit code 1."""
     try:
         yield
@@ -206,7 +206,7 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, clien
 @click.command()
 @click.argument("database_url")
 @click.option("--listen", is_flag=True, help="Publish at once what PostgreSQL notifies of.")
-@_client_options
+@client_options
 def outbox(database_url: str, url: str, key: str | None, *, listen: bool) -> None:
     """Publish the outbox in the database at DATABASE_URL, until SIGTERM (docs/guide/outbox.md)."""
     from pushup.outbox.database import connector, run  # the other commands need no database
@@ -215,7 +215,7 @@ def outbox(database_url: str, url: str, key: str | None, *, listen: bool) -> Non
         connect = connector(database_url)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
-    with _errors_shown():
+    with errors_shown():
         run(connect, Client(url, key), listen=listen)
 
 
@@ -227,45 +227,45 @@ def channel() -> None:
 @channel.command()
 @click.argument("name", required=False)
 @click.option("--ttl", type=float, help="Close the channel after this many seconds without a publication.")
-@_client_options
+@client_options
 def create(name: str | None, ttl: float | None, url: str, key: str | None) -> None:
     """Create a channel."""
-    with _errors_shown(), _client(url, key) as client:
+    with errors_shown(), make_client(url, key) as client:
         _print(client.create(name, ttl))
 
 
 @channel.command()
 @click.argument("name")
 @click.option("--ttl", type=float, help="New ttl in seconds.")
-@_client_options
+@client_options
 def renew(name: str, ttl: float | None, url: str, key: str | None) -> None:
     """Restart a channel's ttl, so that it stays open."""
-    with _errors_shown(), _client(url, key) as client:
+    with errors_shown(), make_client(url, key) as client:
         _print(client.renew(name, ttl))
 
 
 @channel.command()
 @click.argument("name")
-@_client_options
+@client_options
 def close(name: str, url: str, key: str | None) -> None:
     """Close a channel, and notify its subscribers."""
-    with _errors_shown(), _client(url, key) as client:
+    with errors_shown(), make_client(url, key) as client:
         client.close_channel(name)
 
 
 @channel.command("list")
-@_client_options
+@client_options
 def list_channels(url: str, key: str | None) -> None:
     """List the open channels, one per line."""
-    with _errors_shown(), _client(url, key) as client:
+    with errors_shown(), make_client(url, key) as client:
         for each in client.channels():
             _print(each)
 
 
 @channel.command()
 @click.argument("name")
-@_client_options
+@client_options
 def show(name: str, url: str, key: str | None) -> None:
     """Show one channel."""
-    with _errors_shown(), _client(url, key) as client:
+    with errors_shown(), make_client(url, key) as client:
         _print(client.channel(name))

@@ -8,6 +8,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `state_rows` | what it consists of: its tables, as values, and what has changed in them |
 | `channels`, `channel` | all channels by name and id; one channel, and one message; what an entry did to channels |
 | `message_cache` | all cached messages, bounded |
+| `drops`, `tracing` | the messages dropped lately; what became of one message |
 | `erasure` | removing messages that somebody wants gone |
 | `bounded_table` | tables that keep rows for some time, such as that of idempotency keys |
 | `producers` | one of them: the last publication of each producer that counts its messages |

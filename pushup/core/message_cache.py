@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import get_args
 
 from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel, DropReason, Message
 from pushup.core.channels import Channels
+from pushup.core.drops import Drops
 from pushup.core.machine_rules import EPHEMERAL, Retention, Rules
 from pushup.core.rows import MessageRow
 from pushup.core.shelves import BySequence, RetentionClass, Shelf
@@ -38,9 +38,8 @@ class MessageCache:
         self._classes: dict[str, RetentionClass] = {}  # those that have messages
         self.bytes = 0
         """Of all but ephemeral messages."""
-        self.dropped: dict[DropReason, int] = dict.fromkeys(get_args(DropReason), 0)
-        """Messages dropped so far, without ephemeral ones; a node replaces this, to go on counting when it changes
-        states."""
+        self.drops = Drops()
+        """What was dropped; a node replaces this, to go on when it changes states."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -91,6 +90,7 @@ class MessageCache:
             count = len(channel.messages or ()) - channel.ephemeral_count
             enough = max(most, count - 2)
             while count > enough and left > 0:
+                self.drops.limit = "retention_messages"
                 left -= self._drop_front(channel, "evicted")
                 count = len(channel.messages or ()) - channel.ephemeral_count
         kept, size, limit = message.shelf.retention_class, message.size, self._rules.limits.retention_bytes
@@ -107,8 +107,8 @@ class MessageCache:
         stops.
         """
         used = before = self.bytes if only is None else only.bytes
-        gone = 0
-        kept, shelf = only, None
+        kept, shelf, gone = only, None, 0
+        self.drops.limit = "retention_bytes" if only is None else f"retention_bytes of {only.name}*"
         while used + size > limit and used > max(0, before - 2 * size) and gone < most:
             if kept is None or not kept.shelves:
                 kept = self._fullest()
@@ -224,7 +224,7 @@ class MessageCache:
             self._messages.remove(message.sequence)
             self._changes.note(message.sequence)
             if not message.shelf.retention_class.is_ephemeral:
-                self.dropped[reason] += 1
+                self.drops.add(message, reason)
 
     # Shelves.
 

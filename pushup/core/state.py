@@ -59,7 +59,7 @@ class ReplicatedState(StateRows):
         command = entry.command
         self.rules.require(command.version if type(command) is Upgrade else 0)
         new_second = entry.time // 1 > self.time
-        self.time = entry.time
+        self.time = self.cache.drops.time = entry.time
         sequence += command.width
         self.cursor = Cursor(epoch, sequence)
         self._changes.sequence = sequence

@@ -5,5 +5,6 @@
 | `node` | what the HTTP interface calls and what the broadcast feeds; answers woken and due polls in slices |
 | `order_end` | whether polls held ahead of the node have seen more than the order has |
 | `expiry` | lets what is due in the shared state expire |
+| `tracing` | what it remembers of the way of messages: whom it answered, how far all nodes were |
 | `drain` | answers the held polls of a stopping node over some time |
 """

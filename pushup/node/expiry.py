@@ -35,12 +35,16 @@ class Expiry:
         state: Callable[[], ReplicatedState],
         clock: IReactorTime,
         soon: Callable[[Callable[[], None]], None],
+        on_look: Callable[[], None] = lambda: None,
     ) -> None:
-        """`state`: the present one."""
+        """`state`: the present one. `on_look` is called a second after an entry at the latest, and then every 10 s
+        while something is kept.
+        """
         self._broadcast = broadcast
         self._state = state
         self._clock = clock
         self._soon = soon
+        self._on_look = on_look
         self._timer = Timer(clock, self._look)
         self._began = clock.seconds()
         self._is_running = False
@@ -71,6 +75,7 @@ class Expiry:
     def _look(self) -> None:
         if not self._is_running:
             return
+        self._on_look()
         self.is_asleep = True
         due = self._state().next_expiry
         if due is None or self._is_appending:

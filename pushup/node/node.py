@@ -36,6 +36,7 @@ from pushup.metrics import Metrics
 from pushup.node.drain import Balancers, Drain
 from pushup.node.expiry import Expiry
 from pushup.node.order_end import OrderEnd
+from pushup.node.tracing import Tracer
 
 DEADLINE_STEP_SECONDS = 1 / 64
 """Deadlines are rounded to a multiple of this, so that many subscriptions share a place in the tree."""
@@ -71,7 +72,7 @@ class Node(HoldsState, Generic[H]):
     ) -> None:
         self.state = ReplicatedState(limits)
         """For others to read; `apply` and `start_from` change it."""
-        metrics.dropped = self.state.cache.dropped
+        metrics.dropped = self.state.cache.drops.counts
         self.polls: HeldPolls[H] = HeldPolls(self.state, hold_limits)
         """For others to read; `poll` adds a poll and `abandon` removes it."""
         self._broadcast = broadcast
@@ -84,7 +85,10 @@ class Node(HoldsState, Generic[H]):
         self._delivering = False
         self._order_end = OrderEnd(broadcast, self.polls, self._deliver_soon)
         self._deadline_timer = Timer(clock, self._answer_due)
-        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon)
+        self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
+        self.trace = self._tracer.trace
+        """Says what this node knows of a message."""
+        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=self._tracer.look)
         self._balancers = Balancers(clock)
         self._drain: Drain | None = None
         self._name = name
@@ -145,6 +149,7 @@ class Node(HoldsState, Generic[H]):
     def _decided(self, on_outcome: OnOutcome, outcome: Outcome) -> None:
         if type(outcome) is Published:
             self._metrics.messages += outcome.count
+            self._tracer.answered(outcome)
         elif isinstance(outcome, PushUpError) and outcome.kind:  # or it is an outcome of the state
             self._metrics.publication_refused(outcome.kind)
         on_outcome(outcome)
@@ -222,7 +227,7 @@ class Node(HoldsState, Generic[H]):
         """Continue from another state. Held polls stay; those for which it has something new are answered."""
         if self.state.message_count or len(self.state.channels):
             self.soon(partial(self._take_apart, take_apart(self.state)))
-        state.cache.dropped = self.state.cache.dropped
+        self._tracer.moved(self.state, state)
         self.state = state
         self.polls.use(state)
         self.held_on_grants.end_all(self._why_revoked)

@@ -51,7 +51,7 @@ def test_a_message_goes_from_all_of_its_channels() -> None:
     answer = made.ask(poll("a", "b", cursor="e1-0"))
     assert (ids(answer), gaps(answer)) == ([1, 3], [("a", "deleted"), ("b", "deleted")])
     assert {gap.until for gap in answer.gaps} == {"e1-2"}
-    assert made.state.cache.dropped["deleted"] == 1
+    assert made.state.cache.drops.counts["deleted"] == 1
     assert made.state.cache.bytes == 2 * (MESSAGE_OVERHEAD_BYTES + 1)
 
 
@@ -158,7 +158,7 @@ def test_ephemeral_messages_go_without_a_gap() -> None:
     assert erase(made, "owner", "x") == Erased(2, made.state.cursor)
     answer = made.ask(poll("a", cursor="e1-0"))
     assert (gaps(answer), answer.gaps[0].until) == ([("a", "deleted")], "e1-2")
-    assert made.state.cache.dropped["deleted"] == 1
+    assert made.state.cache.drops.counts["deleted"] == 1
 
 
 def test_a_poll_that_was_woken_by_it_gets_a_gap() -> None:

@@ -288,7 +288,7 @@ def test_ephemeral_messages_leave_no_gap() -> None:
     assert kept.cache.expire(6.0, 100) == 2
     kept.check()
     assert (kept.kept("a"), kept.kept("b"), kept.gap("a")[0], kept.gap("b")[0]) == ([1, 3], [], 0, 0)
-    assert set(kept.cache.dropped.values()) == {0}
+    assert set(kept.cache.drops.counts.values()) == {0}
 
 
 def test_ephemeral_messages_drive_out_no_others() -> None:

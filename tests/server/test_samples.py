@@ -97,6 +97,7 @@ SECRETS = sample("docs/operate/secrets.md", 'publish_keys_file = "/etc/pushup/pu
 MAKE_A_KEY = sample("docs/operate/secrets.md", "(umask 077; openssl rand -hex 24")
 HANG_UP = sample("docs/operate/secrets.md", "kill -HUP")
 MY_MESSAGE = sample("docs/operate/troubleshooting.md", "pushup poll news --cursor now")
+WHY = sample("docs/operate/troubleshooting.md", "pushup why k3f9-41")
 SERVE_A_JOURNAL = sample("docs/operate/journal.md", "pushup serve --broadcast journal:")
 SERVE_WITH_REDIS = sample("docs/operate/redis.md", "pushup serve --broadcast redis://127.0.0.1:6379")
 STABLE = sample("docs/operate/guarantees.md", "curl http://127.0.0.1:8080/v1/messages")
@@ -226,6 +227,15 @@ def test_a_message_that_does_not_arrive(serve: Serve, shell: Shell) -> None:
         shown = json.loads(output(shell(server, show)))
         assert (shown["messages"], shown["subscribers"]) == (1, 1)
         following.terminate()
+
+
+def test_what_became_of_a_message(serve: Serve, shell: Shell) -> None:
+    """The client before it gets it."""
+    with serve() as server, server.caller() as caller:
+        before, id_ = (caller.publish(["news"], n)["id"] for n in range(2))
+        text = output(shell(server, WHY.replace("k3f9-41", id_).replace("k3f9-40", before)))
+        assert text.startswith(id_)
+        assert "a poll of news from there gets the message" in text
 
 
 def test_how_sure_and_which_nodes(serve: Serve, shell: Shell) -> None:

@@ -33,6 +33,7 @@ from pushup.net.api.revoking import Revoking
 from pushup.net.api.router import Call, Router
 from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
+from pushup.net.api.tracing import Tracing
 from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.http_errors import InternalError, problem
 from pushup.net.requests_and_responses import Header, Request
@@ -102,6 +103,7 @@ class Api:
                 Call("GET", "/v1/pushup.js", Script(origins).show),
                 Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
                 Call("DELETE", "/v1/messages", erasing.erase_all),
+                Call("GET", "/v1/messages/{id}", Tracing(node).show, "operate"),
                 Call("DELETE", "/v1/messages/{id}", erasing.erase_one, "channels"),
                 Call("GET", "/v1/channels", channels.list_page, "operate"),
                 Call("POST", "/v1/channels", channels.create, "channels"),

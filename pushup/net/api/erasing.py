@@ -37,7 +37,7 @@ class Erasing:
         self._access = access
 
     def erase_one(self, request: Request, id_: str, exchange: Exchange, grant: Grant) -> None:
-        command = Erase("message", cursor=_cursor(id_, "id"))
+        command = Erase("message", cursor=read_cursor(id_, "id"))
         self._check_message(command, grant)
         self._erase(command, exchange, grant)
 
@@ -105,10 +105,10 @@ def read_erase(query: bytes) -> Erase:
         check_name(value, by)
     elif not value or not is_subject(value):
         raise BadRequest("owner must be the name of a publish key", field="owner")
-    return Erase(cast(ErasedBy, by), value, _cursor(until, "until") if until else None)
+    return Erase(cast(ErasedBy, by), value, read_cursor(until, "until") if until else None)
 
 
-def _cursor(text: str, field: str) -> Cursor:
+def read_cursor(text: str, field: str) -> Cursor:
     """Raises: BadRequest."""
     try:
         cursor = parse_cursor(text)

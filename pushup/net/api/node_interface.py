@@ -15,6 +15,7 @@ from pushup.core.grant import Grant
 from pushup.core.held_on_grants import HeldOnGrants
 from pushup.core.poll import Poll
 from pushup.core.subscription import Holder, Subscription
+from pushup.core.tracing import Trace
 
 
 class Node(Protocol):
@@ -50,6 +51,8 @@ class Node(Protocol):
 
     # Operations.
 
+    @property
+    def trace(self) -> Callable[[Cursor, Cursor | None], Trace | None]: ...
     def members(self) -> list[Any]: ...
     def answer_balancer(self, host: str) -> PushUpError | None: ...
 

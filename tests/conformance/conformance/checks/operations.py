@@ -36,3 +36,27 @@ def has_metrics(t: Trial) -> None:
     response = t.status(t.client().call("GET", "/metrics"), 200)
     t.true(response.headers.get("content-type", "").startswith("text/plain"), f"expected text, and {response} came")
     t.true(b"# TYPE " in response.body, f"expected metrics, and {response} came")
+
+
+@should("OPS-6")
+def says_what_became_of_a_message(t: Trial) -> None:
+    """It is kept until it is deleted; a client before it gets it, and then a gap."""
+    client, name = t.client(), t.channel()
+    before = client.publish(name, 0).cursor
+    published = client.publish(name, 1)
+    id_ = published.ids[0]
+    path = f"/v1/messages/{id_}?cursor={before}"
+    found = t.status(client.call("GET", path), 200).json
+    known = [found.get(field) for field in ("id", "fate", "channels", "kept_by", "time")]
+    t.same("what is known", known, [id_, "kept", [name], [name], published.time])
+    wanted = {"cursor": before, "has_passed": False, "channels": [{"channel": name, "delivers": True, "gap": None}]}
+    t.same("the reader", found.get("reader"), wanted)
+    t.status(client.call("DELETE", f"/v1/messages/{id_}"), 200)
+    found = t.status(client.call("GET", path), 200).json
+    t.same("what is known", (found.get("fate"), found.get("dropped", {}).get("reason")), ("dropped", "deleted"))
+    wanted["channels"] = [{"channel": name, "delivers": False, "gap": "deleted"}]
+    t.same("the reader", found.get("reader"), wanted)
+    found = t.status(client.call("GET", f"/v1/messages/{id_}?cursor={published.cursor}"), 200).json
+    t.true(found.get("reader", {}).get("has_passed") is True, f"expected to have passed, and {found} came")
+    t.problem(client.call("GET", "/v1/messages/none"), 400, "bad-request", "id")
+    t.problem(client.call("GET", "/v1/messages/0-1"), 404, "unknown-message")

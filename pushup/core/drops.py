@@ -1,0 +1,79 @@
+"""The messages that were dropped lately, and why: `pushup why` asks for them, and metrics count them.
+
+Each node keeps its own record. It is no part of the replicated state: a node that starts knows nothing from before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import get_args
+
+from msgspec import Struct
+
+from pushup.core.channel import DropReason, Message
+
+REMEMBERED_DROPS = 50_000
+"""Dropped messages that a node remembers, some 12 MB; at 100 messages a second, those of 8 minutes."""
+
+
+class Dropped(Struct, frozen=True, gc=False):
+    """A message that no channel keeps any more.
+
+    `time`: when it was published; `bytes`: of its data; `limit`: the setting that has driven it out, if one has;
+    `dropped_at`: the time of the entry that has dropped it. Times in seconds since the epoch.
+    """
+
+    sequence: int
+    time: float
+    channels: tuple[str, ...]
+    owner: str
+    bytes: int
+    reason: DropReason
+    limit: str
+    dropped_at: float
+
+
+class Drops:
+    """Those of one node, without ephemeral messages."""
+
+    def __init__(self) -> None:
+        self.counts: dict[DropReason, int] = dict.fromkeys(get_args(DropReason), 0)
+        """Messages dropped so far, by reason."""
+        self.time = 0.0
+        """The time of the entry that is being applied."""
+        self.limit = ""
+        """The setting that evicts messages now."""
+        self.forgotten_sequence = 0
+        """What was dropped up to this sequence may be missing here; nothing that comes after it is."""
+        self.forgotten_at = 0.0
+        """What is missing was dropped by then."""
+        self._messages: deque[Dropped] = deque()
+
+    def add(self, message: Message, reason: DropReason) -> None:
+        """The last channel has dropped this message. O(1)."""
+        self.counts[reason] += 1
+        messages = self._messages
+        if len(messages) >= REMEMBERED_DROPS:
+            oldest = messages.popleft()
+            self.forgotten_sequence = max(self.forgotten_sequence, oldest.sequence)
+            self.forgotten_at = oldest.dropped_at
+        limit = self.limit if reason == "evicted" else "retention_seconds" if reason == "expired" else ""
+        size = len(memoryview(message.data))
+        messages.append(
+            Dropped(
+                message.sequence, message.time, message.channels, message.shelf.owner, size, reason, limit, self.time
+            )
+        )
+
+    def find(self, sequence: int) -> Dropped | None:
+        """The message with this sequence, if it was dropped and is remembered. O(remembered), 3 ms at most."""
+        return next((message for message in self._messages if message.sequence == sequence), None)
+
+    def skip(self, sequence: int, time: float, *, forget: bool) -> None:
+        """The node continues from a state as of this sequence and time: what was dropped before that is not known.
+
+        `forget`: it is of another order.
+        """
+        self.forgotten_sequence, self.forgotten_at = sequence, time
+        if forget:
+            self._messages.clear()

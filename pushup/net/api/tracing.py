@@ -1,0 +1,42 @@
+"""Why a message did not arrive: `GET /v1/messages/{id}`.
+
+/v1/messages/k3f9-41                     what became of this message, and which nodes have applied it
+/v1/messages/k3f9-41?cursor=k3f9-40      and what a client with this cursor gets of it
+"""
+
+from __future__ import annotations
+
+from pushup.core.errors import BadRequest
+from pushup.core.grant import Grant
+from pushup.net.api.bodies import json_response
+from pushup.net.api.erasing import read_cursor
+from pushup.net.api.node_interface import Node
+from pushup.net.api.poll_parameters import query_pairs, unknown_parameter
+from pushup.net.api.suggestions import shown_name
+from pushup.net.application_interface import Exchange
+from pushup.net.http_errors import UnknownMessage
+from pushup.net.requests_and_responses import Request
+
+
+class Tracing:
+    """Says what this node knows of a message."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def show(self, request: Request, id_: str, exchange: Exchange, grant: Grant) -> None:
+        message, reader = read_cursor(id_, "id"), None
+        for name, _, value in query_pairs(request.target.partition(b"?")[2]):
+            if name != "cursor" or reader is not None:
+                shown = shown_name(name)
+                problem = "duplicate parameter" if name == "cursor" else unknown_parameter(shown, value, ("cursor",))
+                raise BadRequest(problem, field=shown)
+            reader = read_cursor(value, name)
+        found = self._node.trace(message, reader)
+        if found is None:
+            text = (
+                "no message has this id: it is of another order, or of an entry that published nothing, or the message "
+                "was ephemeral and is gone"
+            )
+            raise UnknownMessage(text, field="id")
+        exchange.respond(json_response(found))
