@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from twisted.application.service import Service
 
+from pushup import __version__
 from pushup.backends.authorization import Authorization, AuthorizationSettings, Authorizer
 from pushup.backends.function_authorizer import FunctionAuthorizer, load
 from pushup.backends.helper_pool import HelperPool
@@ -24,11 +25,13 @@ from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.memory import MemoryBroadcast
 from pushup.broadcast.progress_mark import ProgressMark, mark_path
 from pushup.core.subscription import Holder
+from pushup.host.build_form import build
 from pushup.host.host import Host
 from pushup.metrics import Metrics
 from pushup.net.api.channel_rules import ChannelRule, PollRule
 from pushup.net.proxies import ClientField, TrustedProxies
 from pushup.node.node import Node
+from pushup.settings.digests import digests
 from pushup.settings.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ MARK_TIMEOUT_SECONDS = 30.0
 
 def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Holder]:
     """The node that follows this broadcast."""
-    return Node(
+    node: Node[Holder] = Node(
         limits=settings.queue,
         hold_limits=settings.hold,
         broadcast=broadcast,
@@ -52,7 +55,10 @@ def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Hold
         random=host.random,
         metrics=host.metrics,
         name=settings.server.node_name or socket.gethostname(),
+        version=f"{__version__}, {build()}",
     )
+    node.settings = digests(settings)
+    return node
 
 
 def make_broadcast(settings: Settings, host: Host, number: int = 1) -> Broadcast:

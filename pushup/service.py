@@ -72,6 +72,7 @@ from pushup.parts import (
     make_url_tickets,
 )
 from pushup.service_tree import InOrder, Part
+from pushup.settings.digests import digests
 from pushup.settings.settings import Reloaded, Settings, SettingsError, reload_settings
 
 FLUSH_SECONDS = 3.0
@@ -232,6 +233,7 @@ class PushUpService(InOrder):
         reloaded = reload_settings(self._settings, settings)
         self._use_tokens(reloaded.settings)
         self._settings = reloaded.settings
+        self.node.settings = digests(reloaded.settings)
         self._access.use_publish_keys(reloaded.settings.server.publish_keys)
         self._access.quotas.use(reloaded.settings.quotas.tables)
         self.edge.use_application(_application(self._api, self._clock, reloaded.settings))
@@ -263,10 +265,7 @@ class PushUpService(InOrder):
 
 
 def make_service(settings: Settings, reactor: Any) -> PushUpService:
-    """A server alone on this reactor (an IReactorFDSet, -Time, -TCP and -FromThreads); not started.
-
-    Raises: SettingsError.
-    """
+    """A server, not started, alone on its reactor (IReactorFDSet, -Time, -TCP, -FromThreads). Raises: SettingsError."""
     host = Host(reactor, STRATEGIES[settings.server.wait_strategy](reactor))
     broadcast = make_broadcast(settings, host)
     node = make_node(settings, host, broadcast)

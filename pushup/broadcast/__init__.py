@@ -39,7 +39,8 @@ from pushup.core.state import ReplicatedState
 class Member(Struct, frozen=True):
     """What the living nodes of a cluster tell each other about themselves (Mishra §2).
 
-    Its id, name and addresses, the last entry it has applied (a cursor), its held polls, its version.
+    Its id, name and addresses, the last entry it has applied (a cursor), its held polls, its version; `settings`:
+    digests of those that all nodes should share; None: it is of an earlier release.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Member(Struct, frozen=True):
     cursor: str
     held_polls: int
     version: str
+    settings: dict[str, str] | None = None
 
 
 class Follower(Protocol):

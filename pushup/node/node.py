@@ -17,7 +17,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from pushup import __version__
 from pushup.broadcast import Broadcast, HoldsState, Member, OnConfirmation, OnOutcome
 from pushup.clock import Timer
 from pushup.core.answer import Answer
@@ -69,6 +68,7 @@ class Node(HoldsState, Generic[H]):
         random: Callable[[], float],
         metrics: Metrics,
         name: str = "",
+        version: str = "",
     ) -> None:
         self.state = ReplicatedState(limits)
         """For others to read; `apply` and `start_from` change it."""
@@ -91,7 +91,8 @@ class Node(HoldsState, Generic[H]):
         self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=self._tracer.look)
         self._balancers = Balancers(clock)
         self._drain: Drain | None = None
-        self._name = name
+        self._name, self._version = name, version
+        self.settings: dict[str, str] | None = None  # digests, for the other nodes
         self.addresses: tuple[str, ...] = ()
         """The addresses it listens on; empty until it does."""
         self.held_on_grants = HeldOnGrants(soon)
@@ -245,7 +246,7 @@ class Node(HoldsState, Generic[H]):
 
     def member(self, id: str) -> Member:  # noqa: A002
         """What the other nodes are told about this one."""
-        return Member(id, self._name, self.addresses, str(self.cursor), self.polls.count, __version__)
+        return Member(id, self._name, self.addresses, str(self.cursor), self.polls.count, self._version, self.settings)
 
     # Stopping.
 

@@ -189,7 +189,7 @@ def shown_settings(settings: Settings) -> dict[str, object]:
     """All settings by name, without secrets, tables as dicts. A value that comes from a file is represented by the
     file's name.
     """
-    values = _flat(settings)
+    values = flat_settings(settings)
     in_files = {name for file, name in SECRET_FILES.items() if values[file]}
     return {name: to_builtins(shown_setting(name, value)) for name, value in values.items() if name not in in_files}
 
@@ -203,7 +203,7 @@ def shown_setting(name: str, value: object) -> object:
     return without_password(value) if name == "broadcast" and isinstance(value, str) else value
 
 
-def _flat(settings: Settings) -> dict[str, Any]:
+def flat_settings(settings: Settings) -> dict[str, Any]:
     """All values by name."""
     return {name: value for group in asdict(settings).values() for name, value in asdict(group).items()}
 
@@ -270,7 +270,7 @@ def _mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
         values = getattr(settings, group.name)
         if isinstance(values, SelfChecking):
             yield from values.mistakes()
-    values = _flat(settings)
+    values = flat_settings(settings)
     for name, parts, content in MINIMUMS:
         least = sum(values[part] for part in parts)
         if values[name] < least:

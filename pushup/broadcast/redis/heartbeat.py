@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from pushup.broadcast import Member, OnEnd
 from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.redis.acknowledgements import Confirmations
+from pushup.broadcast.redis.differences import SettingsDifferences
 from pushup.broadcast.redis.durability import Durability
 from pushup.broadcast.redis.leader import SAVE_CHANGES, CheckpointSaver, FirstNode
 from pushup.broadcast.redis.lease import Lease
@@ -88,6 +89,7 @@ class Heartbeat:
         self._incomplete_at = -math.inf  # when Redis last did not know all leases
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
+        self._differences = SettingsDifferences()
         self._seen: dict[str, float] = {}  # when each node was last seen, for those seen lately
         self._first_node = FirstNode(node_id=node_id, replica=replica, saver=saver, clock=clock)
         self._acting: Deferred[None] | None = None  # while this node, as the first one, does what is due
@@ -255,6 +257,7 @@ class Heartbeat:
     def _note(self, nodes: list[NodeReport]) -> None:
         now = self._clock.seconds()
         self.members = [node.member for node in nodes]
+        self._differences.look(self._replica.follower.member(self._node_id), self.members)
         self._seen |= {node.id: now for node in nodes}
         self._seen = {name: at for name, at in self._seen.items() if at >= now - LEASE_SECONDS}
 

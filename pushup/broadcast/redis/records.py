@@ -97,7 +97,7 @@ class Vouchers(Struct, frozen=True):
         return bool(self.by_node) and self.members.union(*self.by_node.values()) <= self.by_node.keys()
 
 
-class NodeReport(Member, frozen=True, omit_defaults=True):
+class NodeReport(Member, frozen=True, omit_defaults=True, kw_only=True):
     """What a node reports beside what everybody may see.
 
     Fields that this release does not know are ignored: reports do not change the state, and two releases agree on the

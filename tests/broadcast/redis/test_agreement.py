@@ -409,7 +409,9 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
 
     Another node is the first, so this one does not save what it has.
     """
-    first = NodeReport("a", "", (), "", 0, "", LATEST_VERSION, msgspec.Raw(msgspec.json.encode(Limits())))
+    first = NodeReport(
+        "a", "", (), "", 0, "", latest_version=LATEST_VERSION, limits=msgspec.Raw(msgspec.json.encode(Limits()))
+    )
     with cluster_of(1) as cluster:
         (node,) = cluster.nodes
         cluster.publish(node, "a")

@@ -1,0 +1,63 @@
+"""`pushup status`: the nodes of a cluster on one screen, and in which settings they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from pushup.cli.client_commands import client_options, errors_shown, make_client
+from pushup.client import ClientError
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print what the server answers.")
+@client_options
+def status(as_json: bool, url: str, key: str | None) -> None:
+    """Show the nodes of the cluster, how far each is, and in which settings they differ.
+
+    Exits with status 1 if the node that is asked is not ready, or if settings differ.
+    """
+    with errors_shown(), make_client(url, key) as client:
+        try:
+            ready = client.call("GET", "/readyz")
+        except ClientError as error:
+            if not error.problem:
+                raise
+            ready = dict(error.problem)
+        nodes = client.call("GET", "/v1/nodes")["nodes"]
+    differing = dict(_differing(nodes))
+    for line in [json.dumps({"ready": ready, "nodes": nodes})] if as_json else _lines(ready, nodes, differing):
+        click.echo(line)
+    if ready["status"] != "ready" or differing:
+        raise SystemExit(1)
+
+
+def _lines(ready: dict[str, Any], nodes: list[dict[str, Any]], differing: dict[str, dict[str, str]]) -> Iterator[str]:
+    yield "ready" if ready["status"] == "ready" else f"not ready: {ready.get('reason', '')}"
+    yield ""
+    last = max(int(node["cursor"].rpartition("-")[2] or 0) for node in nodes)
+    rows = [("node", "behind", "held polls", "addresses", "version")]
+    for node in nodes:
+        behind = last - int(node["cursor"].rpartition("-")[2] or 0)
+        shown = node["name"] or node["id"]
+        rows.append((shown, str(behind), str(node["held_polls"]), " ".join(node["addresses"]), node["version"]))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+    for name, values in differing.items():
+        yield ""
+        yield f"{name} differs:"
+        for node_name, digest in values.items():
+            yield f"  {node_name}  {digest or 'the default'}"
+
+
+def _differing(nodes: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each setting that differs, with the digest of each node. Nodes of an earlier release tell none."""
+    telling = [node for node in nodes if node.get("settings") is not None]
+    for name in sorted({name for node in telling for name in node["settings"]}):
+        values = {node["name"] or node["id"]: node["settings"].get(name, "") for node in telling}
+        if len({*values.values()}) > 1:
+            yield name, values

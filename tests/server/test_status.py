@@ -1,0 +1,51 @@
+"""`pushup status`: one screen about a cluster."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.server.command_line import error_of, run
+from tests.server.redis_cluster import RedisCluster
+from tests.server.redis_server import RedisServer, free_port
+from tests.server.server_process import running, wait_until
+
+KEYS = {"PUSHUP_PUBLISH_KEYS": "a-publish-key-of-27-letters"}
+OTHER_KEYS = {"PUSHUP_PUBLISH_KEYS": "another-key-of-25-letters"}
+
+
+def test_a_server_alone(tmp_path: Path) -> None:
+    """One node, which is ready; without a server, it says so."""
+    with running(tmp_path / "log", ("--set", "node_name=one")) as server:
+        ended = run("status", "--url", server.url)
+        assert ended.returncode == 0
+        first, empty, head, row = ended.stdout.splitlines()
+        assert (first, empty) == ("ready", "")
+        assert head.split() == ["node", "behind", "held", "polls", "addresses", "version"]
+        assert row.startswith("one   0       0           127.0.0.1:")
+        assert json.loads(run("status", "--json", "--url", server.url).stdout)["nodes"][0]["name"] == "one"
+    assert "Error: " in error_of("status", "--url", f"http://127.0.0.1:{free_port()}")
+
+
+def test_nodes_with_other_keys(tmp_path: Path) -> None:
+    """The setting that differs is named, with what each node has, but no key; the log of the other node says it."""
+    with RedisServer(tmp_path / "redis") as redis, ExitStack() as stack:
+        cluster = RedisCluster(redis, tmp_path, stack)
+        first = cluster.start(environment=KEYS)
+        first.expect_log("has other settings than this node: publish_keys")
+        second = cluster.start(environment=OTHER_KEYS)
+        second.expect_log("node node0 has other settings than this node: publish_keys")
+        wait_until(lambda: any("other settings" in line for line in second.log_lines()), "the line")
+
+        def differs() -> bool:
+            ended = run("status", "--url", first.url, PUSHUP_KEY=KEYS["PUSHUP_PUBLISH_KEYS"])
+            lines = ended.stdout.splitlines()
+            if "publish_keys differs:" not in lines:
+                return False
+            assert ended.returncode == 1
+            assert [line.split()[0] for line in lines[-2:]] == ["node0", "node1"]
+            assert "letters" not in ended.stdout
+            return True
+
+        wait_until(differs, "both nodes to be known")
