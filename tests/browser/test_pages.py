@@ -20,6 +20,7 @@ from tests.browser import react_page
 from tests.browser.npm_packages import Package
 from tests.browser.site import COOKIE, Page, Site, serving
 from tests.server.chromium import chromium
+from tests.server.proxies import nginx
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
 from tests.server.token_issuer import SETTINGS, TokenIssuer
@@ -150,7 +151,9 @@ def test_react_on_the_server(tmp_path: Path) -> None:
 class Scene:
     """A page in a browser, its application, and PushUp with a journal; what is published is 0, 1, 2 ..."""
 
-    def __init__(self, stack: ExitStack, browser: webdriver.Chrome, folder: Path, name: str, by: str) -> None:
+    def __init__(
+        self, stack: ExitStack, browser: webdriver.Chrome, folder: Path, name: str, by: str = "", *, behind_nginx: bool
+    ) -> None:
         """`by`: how the user's token reaches PushUp; empty: anybody may follow."""
         self._stack = stack
         self._folder = folder
@@ -162,8 +165,11 @@ class Scene:
         self.site = stack.enter_context(serving(Site(self._address, page_of(name, by), token, by)))
         self.browser = browser
         self._tab = browser.current_window_handle
+        if behind_nginx:
+            application = self.site.url.removeprefix("http://")
+            self.site.url = f"http://{stack.enter_context(nginx(folder, self._address, application))}"
         browser.get(self.site.url)
-        wait_until(lambda: self.site.streams > 0, "the stream")
+        wait_until(lambda: self.server.metric("streams") > 0, "the stream")
 
     def _started(self) -> Server:
         flags = (
@@ -229,9 +235,11 @@ class Scene:
 
 
 @contextmanager
-def scene(name: str, folder: Path, by: str = "") -> Iterator[Scene]:
+def scene(name: str, folder: Path, by: str = "", *, behind_nginx: bool = False) -> Iterator[Scene]:
+    """The page, in front of which the application passes streams on, or nginx as the documents configure it."""
     with ExitStack() as stack:
-        yield Scene(stack, stack.enter_context(chromium(log="ALL")), folder, name, by)
+        browser = stack.enter_context(chromium(log="ALL"))
+        yield Scene(stack, browser, folder, name, by, behind_nginx=behind_nginx)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -291,6 +299,17 @@ def test_a_private_channel(name: str, by: str, tmp_path: Path) -> None:
         page.publish(10)
         page.expect_all()
         page.expect_lists(2)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_behind_nginx(name: str, tmp_path: Path) -> None:
+    """With the lines that the document adds to nginx, each page outlives PushUp twice."""
+    with scene(name, tmp_path, behind_nginx=True) as page:
+        for _ in range(2):
+            with page.publishing(50):
+                page.kill()
+            page.expect_all()
+        page.expect_lists(1)
 
 
 @pytest.mark.thorough
