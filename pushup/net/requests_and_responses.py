@@ -122,6 +122,9 @@ def last(options: ResponseOptions | None) -> ResponseOptions:
 _STATUS_LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 _BODYLESS = (204, 304)
 
+_OF_STREAMS = b"no-store, no-transform"
+"""A proxy that compresses may keep the end of an event until the next one comes (HAProxy 2.6 does)."""
+
 
 class ResponseWriter:
     """Writes responses. Equal answers are encoded once, for a fan-out (docs/internals/architecture.md)."""
@@ -154,7 +157,7 @@ class ResponseWriter:
             fields.append((b"Transfer-Encoding", b"chunked"))
         if close:
             fields.append((b"Connection", b"close"))
-        start = self._start(Response(200, content_type=content_type))
+        start = self._start(Response(200, content_type=content_type, cache_control=_OF_STREAMS))
         return b"%b%b\r\n" % (start, b"".join([b"%b: %b\r\n" % field for field in fields]))
 
     def response(self, response: Response, options: ResponseOptions | None) -> bytes:

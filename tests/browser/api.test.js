@@ -912,30 +912,37 @@ test("outside of a page, a client that is given a url is made, and does nothing"
   assert.equal(new PushUp({ url: "http://server" }).report().length, 0);
 });
 
-test("a subscription may have any name", async () => {
+test("a subscription may have any name, also one that the client has for itself", async () => {
   const w = scene();
-  const { push } = w.page();
-  push.subscribe(["a"], { name: "transport", onMessage() {} });
-  await w.run(1);
+  w.network.faults.buffering = true; // that streams do not get through is stored, as "transport"
+  const first = w.page();
+  const before = first.subscribe(["a"], { name: "transport" });
+  await w.run(10);
+  first.tab.close();
   w.publish("a", 1);
-  await w.run(1);
-  const { push: again } = w.page();
-  assert.ok(!(again.pollUntil > 0));
+  const again = w.page({}, w.tab(first.tab.storage));
+  const after = again.subscribe(["a"], { name: "transport" });
+  await w.run(10);
+  assert.deepEqual([before.messages, after.messages, after.sub.state.state], [[], [1], "live"]);
+  assert.equal(w.network.log.filter(({ path }) => path === "/v1/events").length, 1);
 });
 
 test("the console says once why the page is offline", async (t) => {
   const cases = [
-    ["http://page", "http://server", {}, /http:\/\/server cannot be reached.*http:\/\/page in its cors_origins/],
-    ["https://page", "http://server", {}, /keep https pages from http/],
-    ["http://server", "http://server", {}, /cannot be reached; does it run\?$/],
+    ["http://page", "http://server", "refuse", /http:\/\/server cannot be reached.*http:\/\/page in its cors_origins, .*Policy/],
+    ["https://page", "http://server", "refuse", /keep https pages from http/],
+    ["http://server", "http://server", "refuse", /cannot be reached; does it run\?$/],
+    ["http://page", "http://server", "503", /^PushUp: http:\/\/server answers 503: too many polls are held$/],
   ];
-  for (const [origin, url, , text] of cases) {
+  for (const [origin, url, outage, text] of cases) {
     const warn = t.mock.method(console, "warn", () => {});
     const w = scene();
-    w.network.faults.outage = "refuse";
+    w.network.faults.outage = outage;
     const push = new PushUp({ environment: { ...w.tab().environment(), origin, url } });
-    push.subscribe(["a"]);
+    const sub = push.subscribe(["a"]);
     await w.run(100);
+    assert.equal(sub.state.state, "offline");
+    assert.equal(sub.state.reason?.status, outage === "503" ? 503 : 0);
     assert.equal(warn.mock.callCount(), 1);
     assert.match(warn.mock.calls[0].arguments[0], text);
     warn.mock.restore();

@@ -44,22 +44,22 @@ POLICY = f"default-src 'none'; script-src 'self' 'sha256-{_HASH}'; connect-src '
 PAGE = f"""<!doctype html><title>React</title>
 <script type="importmap">{IMPORTS}</script>
 <script type="module" src="/app.js"></script>
-<div id="root" data-cursor="{{{{ cursor }}}}"><ul>{{{{ items }}}}</ul></div>
+<div id="root" data-cursor="{{{{ cursor }}}}" data-ticket="{{{{ ticket }}}}"><ul>{{{{ items }}}}</ul></div>
 """
 
 APP = """
 import { StrictMode, createElement, hydrateRoot } from "react";
 import { useMessages } from "/hook.js";
 
-export function App({ cursor, first }) {
-  const messages = useMessages("news", cursor, first);
+export function App({ cursor, first, ticket }) {
+  const messages = useMessages("news", cursor, first, ticket);
   return createElement("ul", null, messages.map(text => createElement("li", { key: text }, text)));
 }
 
 if (globalThis.document) {
   const root = document.getElementById("root");
   const first = [...root.querySelectorAll("li")].map(item => item.textContent);
-  const app = createElement(App, { cursor: root.dataset.cursor, first });
+  const app = createElement(App, { ...root.dataset, first });
   hydrateRoot(root, createElement(StrictMode, null, app));
 }
 """

@@ -6,6 +6,7 @@ are empty, as from the proxy that the page describes.
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -21,6 +22,8 @@ RETRY_SECONDS = 0.05
 """Until the application calls PushUp again, when that does not run."""
 
 AGAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\nretry: 500\n\n"
+
+COOKIE = "__Secure-pushup"
 
 T = TypeVar("T")
 
@@ -44,8 +47,12 @@ class Page(NamedTuple):
 class Site:
     """The application, in front of the PushUp at this address."""
 
-    def __init__(self, pushup: str, page: Page) -> None:
+    def __init__(self, pushup: str, page: Page, token: str = "", by: str = "") -> None:
+        """`token`: its user's, which PushUp gets by a `cookie` or a `ticket`; empty: the channel is not private."""
         self.page = page
+        self.cookie = f"{COOKIE}={token}; Path=/v1/events; HttpOnly; SameSite=Strict; Secure" if by == "cookie" else ""
+        self._token = token
+        self._by = by
         self.url = ""
         self.list: list[str] = []
         self.rendered = 0
@@ -90,8 +97,11 @@ class Site:
         template = html if path == "/" else part + html.partition(part)[2]
         with self._lock:
             self.rendered += 1
-            cursor = self._until_done(lambda caller: caller.cursor())
-            return template.replace("{{ cursor }}", cursor).replace("{{ items }}", self._items).encode()
+            values = {"cursor": self._until_done(lambda caller: caller.cursor()), "items": self._items}
+            if self._by == "ticket":
+                values["token"] = self._token
+                values["ticket"] = self._until_done(self._ticket)
+            return re.sub(r"{{ (\w+) }}", lambda found: values.get(found[1], ""), template).encode()
 
     def pass_on(self, request: bytes, client: socket.socket) -> None:
         """Pass the answer of PushUp on to a client, until one of them ends the connection."""
@@ -111,6 +121,12 @@ class Site:
                     client.sendall(data)
             finally:
                 self._streams.discard(server)
+
+    def _ticket(self, caller: Caller) -> str:
+        body = {"channels": ["news"], "token": self._token}
+        reply = caller.call("POST", "/v1/url-tickets", body, {"Origin": self.url})
+        assert reply.status == 200, reply
+        return str(reply.value["ticket"])
 
     def _until_done(self, call: Callable[[Caller], T]) -> T:
         while True:
@@ -144,6 +160,8 @@ def serving(site: Site) -> Iterator[Site]:
             body = site.render(self.path)
             self.send_response(404 if body is None else 200)
             self.send_header("Content-Type", TYPES.get(self.path.rpartition(".")[2], TYPES["html"]))
+            if site.cookie:
+                self.send_header("Set-Cookie", site.cookie)
             if site.page.policy:
                 self.send_header("Content-Security-Policy", site.page.policy)
             self.send_header("Content-Length", str(len(body or b"")))

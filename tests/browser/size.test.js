@@ -4,6 +4,11 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 
+const read = (path) => readFileSync(new URL(`../../${path}`, import.meta.url), "utf8");
+
+/** In bytes. */
+const compressed = (text) => gzipSync(text, { level: 9 }).length;
+
 /** The source without comments; it has none behind code in strings or regular expressions. */
 export function stripped(source) {
   return source
@@ -15,8 +20,15 @@ export function stripped(source) {
 }
 
 test("11 KB", async () => {
-  const text = stripped(readFileSync(new URL("../../pushup/browser/pushup.js", import.meta.url), "utf8"));
+  const text = stripped(read("pushup/browser/pushup.js"));
   await import(`data:text/javascript;base64,${Buffer.from(text).toString("base64")}`); // it is still a program
-  const size = gzipSync(text, { level: 9 }).length;
+  const size = compressed(text);
   assert.ok(size <= 11_264, `${size} bytes`);
+});
+
+test("the guide says how large it is, as nodes serve it, and without comments", () => {
+  const source = read("pushup/browser/pushup.js");
+  const [, served, without] = /(\d+) KB gzipped, (\d+) KB without/.exec(read("docs/guide/browser.md").replace(/\s+/g, " "));
+  const sizes = [source, stripped(source)].map((text) => Math.round(compressed(text) / 1024));
+  assert.deepEqual([served, without].map(Number), sizes);
 });

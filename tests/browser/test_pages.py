@@ -18,10 +18,12 @@ from selenium import webdriver
 from loadtest.beyond.browsers.webdriver import installed
 from tests.browser import react_page
 from tests.browser.npm_packages import Package
-from tests.browser.site import Page, Site, serving
+from tests.browser.site import COOKIE, Page, Site, serving
 from tests.server.chromium import chromium
+from tests.server.proxies import nginx
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
+from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "pages.md"
 
@@ -57,6 +59,9 @@ RETAINED = 300
 COUNT = 1000
 
 SECONDS = 60.0
+
+PRIVATE = {**SETTINGS, "token_cookie": COOKIE, "token_url_tickets": "true", "ticket_key": "a-key-of-the-tickets"}
+"""Settings of a server whose channels need a token."""
 
 
 class Expected(NamedTuple):
@@ -97,13 +102,22 @@ def sample(name: str) -> str:
     return found[1]
 
 
-def page_of(name: str) -> Page:
-    """The page with what it loads."""
-    page = PAGES[name].page
+def sample_with_ticket(name: str) -> str:
+    """The same, as the document's table says for private channels."""
+    row = re.search(rf"^\| .*\b{name.split()[0]}\b.* \| `(.*?)`", DOCUMENT.read_text(), re.MULTILINE)
+    assert row is not None, name
+    without, text = re.split('&ticket|, "token', row[1])[0], sample(name)
+    assert text.count(without) == 1
+    return text.replace(without, row[1]).replace("(channel, cursor, first)", "(channel, cursor, first, ticket)")
+
+
+def page_of(name: str, by: str = "") -> Page:
+    """The page with what it loads. `by`: how its user's token reaches PushUp, if it is private."""
+    page, text = PAGES[name].page, sample_with_ticket(name) if by == "ticket" else sample(name)
     if page.html:
-        return page._replace(files=react_page.files(sample(name)))
+        return page._replace(files=react_page.files(text))
     files = {path.rpartition("/")[2]: package.file(path) for package, path in PAGES[name].libraries}
-    return page._replace(html=sample(name), files=files)
+    return page._replace(html=text, files=files)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -137,22 +151,31 @@ def test_react_on_the_server(tmp_path: Path) -> None:
 class Scene:
     """A page in a browser, its application, and PushUp with a journal; what is published is 0, 1, 2 ..."""
 
-    def __init__(self, stack: ExitStack, browser: webdriver.Chrome, folder: Path, name: str) -> None:
+    def __init__(
+        self, stack: ExitStack, browser: webdriver.Chrome, folder: Path, name: str, by: str = "", *, behind_nginx: bool
+    ) -> None:
+        """`by`: how the user's token reaches PushUp; empty: anybody may follow."""
         self._stack = stack
         self._folder = folder
+        self._settings = PRIVATE if by else {}
         self._address = f"127.0.0.1:{free_port()}"
         self.server = self._started()
         self._expected = PAGES[name]
-        self.site = stack.enter_context(serving(Site(self._address, page_of(name))))
+        token = TokenIssuer(600.0, poll=["news"]).token() if by else ""
+        self.site = stack.enter_context(serving(Site(self._address, page_of(name, by), token, by)))
         self.browser = browser
         self._tab = browser.current_window_handle
+        if behind_nginx:
+            application = self.site.url.removeprefix("http://")
+            self.site.url = f"http://{stack.enter_context(nginx(folder, self._address, application))}"
         browser.get(self.site.url)
-        wait_until(lambda: self.site.streams > 0, "the stream")
+        wait_until(lambda: self.server.metric("streams") > 0, "the stream")
 
     def _started(self) -> Server:
         flags = (
             "--listen", self._address, "--broadcast", f"journal:{self._folder}/journal.db",
             "--set", f"retention_messages={RETAINED}", "--set", "stream_heartbeat_seconds=1s",
+            *(part for setting, value in self._settings.items() for part in ("--set", f"{setting}={value}")),
         )  # fmt: skip
         return self._stack.enter_context(running(self._folder / "log", flags))
 
@@ -212,9 +235,11 @@ class Scene:
 
 
 @contextmanager
-def scene(name: str, folder: Path) -> Iterator[Scene]:
+def scene(name: str, folder: Path, by: str = "", *, behind_nginx: bool = False) -> Iterator[Scene]:
+    """The page, in front of which the application passes streams on, or nginx as the documents configure it."""
     with ExitStack() as stack:
-        yield Scene(stack, stack.enter_context(chromium(log="ALL")), folder, name)
+        browser = stack.enter_context(chromium(log="ALL"))
+        yield Scene(stack, browser, folder, name, by, behind_nginx=behind_nginx)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -249,6 +274,42 @@ def test_nothing_is_lost_or_doubled(name: str, tmp_path: Path) -> None:
         page.expect_lists(2)
         said = [str(entry["message"]) for entry in page.browser.get_log("browser")]  # type: ignore[no-untyped-call]
         assert not [text for text in said if re.search("hydrat|Content Security Policy|Uncaught", text)]
+
+
+@pytest.mark.parametrize("by", ["cookie", "ticket"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_private_channel(name: str, by: str, tmp_path: Path) -> None:
+    """With a token in a cookie the pages are the same; with a URL ticket, as the table says. They continue after
+    cuts and kills, and a gap gets them the list, with the next ticket."""
+    with scene(name, tmp_path, by) as page:
+        with page.server.caller() as stranger:
+            assert stranger.call("GET", "/v1/poll?channel=news&timeout=0").status == 401
+        with page.publishing(100):
+            page.site.cut()
+        page.expect_all()
+        page.kill()
+        page.publish(20)
+        page.expect_all()
+        page.expect_lists(1)
+        page.site.refuses = True
+        page.site.cut()
+        page.publish(RETAINED + 10)
+        page.site.refuses = False
+        page.expect_all()
+        page.publish(10)
+        page.expect_all()
+        page.expect_lists(2)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_behind_nginx(name: str, tmp_path: Path) -> None:
+    """With the lines that the document adds to nginx, each page outlives PushUp twice."""
+    with scene(name, tmp_path, behind_nginx=True) as page:
+        for _ in range(2):
+            with page.publishing(50):
+                page.kill()
+            page.expect_all()
+        page.expect_lists(1)
 
 
 @pytest.mark.thorough

@@ -98,6 +98,7 @@ function before(one, other) {
 }
 
 const TICKET_ENDED = { status: 401, type: "urn:pushup:ticket-expired" };
+const OVERLOADED = { type: "urn:pushup:overloaded", detail: "too many polls are held" };
 const EARLY = 250; // a held poll is answered this long before its token ends, ms
 
 /** The service: one list of messages, and nodes that have applied it up to somewhere. */
@@ -326,7 +327,7 @@ export class Network {
         if (fate === "429") return answer(429, {}, { "Retry-After": String(1 + dice.below(4)) });
         if (fate === "503") {
           const date = new Date(tab.wall() + 3000).toUTCString();
-          return answer(503, { type: "urn:pushup:overloaded" }, { "Retry-After": dice.chance(0.5) ? date : "2" });
+          return answer(503, OVERLOADED, { "Retry-After": dice.chance(0.5) ? date : "2" });
         }
         request.token = asked.token ?? "";
         const refusal =

@@ -191,6 +191,19 @@ def test_a_page_reconnects(cluster: Cluster, browser: webdriver.Chrome) -> None:
     assert _state(browser) == "live"
 
 
+def test_the_page_first_and_pushup_later(browser: webdriver.Chrome) -> None:
+    """A page that is loaded while no node runs says that it is offline, and becomes live by itself."""
+    with Cluster(nodes=1, broadcast="memory:") as cluster:
+        cluster.stop_part("node1")
+        browser.get(f"{cluster.urls['plain']}/tag/later")
+        wait_until(lambda: _state(browser) == "away", "the page to notice")
+        cluster.start_part("node1")
+        wait_until(lambda: _state(browser) == "live", "the page to be live")
+        publish(cluster, ["tag:later"], QUESTION | {"title": "At last"})
+        wait_until(lambda: _titles(browser) == ["At last"], "the question")
+        browser.get("about:blank")
+
+
 def test_after_a_gap_the_list_is_fetched_again(cluster: Cluster, browser: webdriver.Chrome) -> None:
     """A page that was offline while a message was published and its channel closed reloads from the application."""
     browser.get(f"{cluster.urls['plain']}/tag/gap")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.beyond import far_away, nchan, peers, redis_delay
+from loadtest.beyond import far_away, nchan, peers, raw_events, redis_delay
 from loadtest.liu import nodes
 from loadtest.load.servers import running
 from loadtest.load.shares import why_not
@@ -160,6 +160,12 @@ def test_a_page_far_away() -> None:
     assert polls["received %"] == stream["received %"] == 100
     assert polls["faults"] == stream["faults"] == 0
     assert 1e3 * far_away.ONE_WAY_SECONDS <= stream["trip p50 ms"] < polls["trip p50 ms"]
+
+
+def test_raw_events_beside_json() -> None:
+    """Every message comes, in both formats."""
+    ((table,), _) = raw_events.measure(subscribers=20, seconds=1.0, rounds=1)
+    assert [(row[0], row[-1]) for row in table.rows] == [("fan-out", 0), ("spread", 0)]
 
 
 def test_peers_do_the_same_work() -> None:

@@ -46,7 +46,7 @@ NOT_RUN = {
     "docs/guide/python.md: from ": "tests/server/test_client.py runs each",
     "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
     "docs/guide/outbox.md: ": "tests/outbox/test_postgres.py runs each",
-    "docs/guide/pages.md: ": "tests/browser/test_pages.py runs each page; nginx's lines were tried by hand",
+    "docs/guide/pages.md: ": "tests/browser/test_pages.py runs each page, also behind nginx with its lines",
     "docs/guide/answers.md: ": "tests/browser/test_answers.py and tests/server/test_answers.py run each",
     "docs/guide/streams.md: $ curl -N": "it has no end; test_streaming.py and test_cli.py read such streams",
     "docs/operate/redis.md: pushup new-cluster": "tests/server/test_redis.py and test_cli.py run it",
@@ -76,7 +76,7 @@ NOT_RUN = {
     "docs/lab/designs.md: python -m loadtest designs": "tests/loadtest/test_designs.py runs it in small",
     "docs/lab/evaluation.md: python -m venv": "half an hour; tests/loadtest runs each experiment in small",
     "docs/lab/evaluation.md: .venv/bin/pushup serve": "locust's page waits for somebody to press a button",
-    "docs/operate/proxy.md: upstream pushup": "run by hand, with the version that the page names",
+    "docs/operate/proxy.md: upstream pushup": "tests/server/test_streams_behind_proxies.py runs it, without TLS",
     "docs/operate/proxy.md: www.example.org": "run by hand, with the version that the page names",
 }
 """First lines of samples that no test runs, and why."""
