@@ -297,3 +297,17 @@ def test_a_model_that_is_faster_than_the_server() -> None:
             writer.write("x" * 4096)
         assert node.driver.time > 1004.0
     assert "".join("".join(parts) for _, parts, _ in node.pieces) == "x" * 4096 * 300
+
+
+def test_an_answer_that_has_expired() -> None:
+    """Its keys are remembered: the writer raises, and readers get an error instead of silence."""
+    node = Node()
+    with node.write() as writer:
+        writer.write("x")
+    node.published.clear()
+    again = node.write(resume=True)
+    again.__enter__()
+    again.write("x")
+    with pytest.raises(AnswerError, match="has expired"):
+        again.__exit__(None, None, None)
+    assert [end for _, _, end in node.pieces] == ["error"]
