@@ -142,9 +142,10 @@ def new_cluster(**given: Any) -> None:
 
 
 @click.command()
-def script() -> None:
-    """Print pushup.js, the module for web pages, to be kept among an application's own static files."""
-    click.echo(files("pushup.browser").joinpath("pushup.js").read_bytes(), nl=False)
+@click.argument("name", type=click.Choice(["pushup.js", "answers.js", "ai-sdk.js"]), default="pushup.js")
+def script(name: str) -> None:
+    """Print pushup.js, or another module for web pages, to be kept among an application's own static files."""
+    click.echo(files("pushup.browser").joinpath(name).read_bytes(), nl=False)
 
 
 def _read(config: Path | None, others: tuple[str, ...], **flags: Any) -> Settings:

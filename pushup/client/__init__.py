@@ -8,7 +8,7 @@ What it does is written once, as coroutines. A driver, blocking or for asyncio, 
 | `client.py` | `Client`, the blocking one, with a method for each call |
 | `calls.py` | `AsyncClient`: each call, and what is tried again |
 | `following.py` | following channels, by a stream or by polls |
-| `answers.py`, `answer_writer.py` | answers that come into being over time: what a channel says of one; their writer |
+| `answers.py`, `answer_writer.py` | answers that come into being over time: reading one; writing one |
 | `attempts.py` | which node is tried next, and when |
 | `exchange.py` | one request to one node: connections that are kept, credentials, tickets |
 | `credentials.py` | the publish key, or tokens that are renewed |
@@ -19,7 +19,7 @@ What it does is written once, as coroutines. A driver, blocking or for asyncio, 
 """
 
 from pushup.client.answer_writer import AnswerWriter, AsyncAnswerWriter
-from pushup.client.answers import AnswerCutOff, AnswerError, AnswerState, AnswerStopped
+from pushup.client.answers import AnswerCutOff, AnswerError, AnswerFailed, AnswerState, AnswerStopped
 from pushup.client.calls import Ack, AsyncClient
 from pushup.client.client import Client
 from pushup.client.values import (
@@ -41,6 +41,7 @@ __all__ = [
     "Answer",
     "AnswerCutOff",
     "AnswerError",
+    "AnswerFailed",
     "AnswerState",
     "AnswerStopped",
     "AnswerWriter",

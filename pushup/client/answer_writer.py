@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -216,13 +217,24 @@ class AsyncAnswerWriter:
         if len(key) > 255:
             key = hashlib.sha256(key.encode()).hexdigest()
         data = {"piece": self._next, "parts": parts, **end}
+        if not self._next:
+            data["writer"] = uuid.uuid4().hex  # or an equal piece of an earlier one, with its key, would count as this
         try:
             await self._publish(self._channel, data, event="answer", idempotency_key=key, patience=self._patience)
         except ClientError as error:
             if error.status == 422:
-                raise AnswerError(f"another producer writes the answer on {self._channel}") from error
+                raise await self._refused() from error
             raise
         self._next += 1
+
+    async def _refused(self) -> AnswerError:
+        """Why the next piece is there already."""
+        pieces = (await self._read(self._channel)).pieces
+        if pieces > self._next:
+            return AnswerError(f"another producer writes the answer on {self._channel}")
+        data = {"piece": pieces, "parts": [], "end": "error", "error": RESTARTED_TEXT}
+        await self._publish(self._channel, data, event="answer", patience=self._patience)
+        return AnswerError(f"the answer on {self._channel} was begun before and has expired; use another channel")
 
     async def _beat(self) -> None:
         with suppress(ClientError):

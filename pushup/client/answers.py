@@ -7,11 +7,15 @@ an `end` as well: done, stopped, or error, and then an `error`, a text for users
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pushup.client.values import Answer, Message
+from pushup.client.following import Follower
+from pushup.client.values import Answer, Closed, Message, Stopped
+
+SILENCE_SECONDS = 15.0
+"""A writer that lives is never silent for this long (as in answers.js)."""
 
 
 class AnswerError(Exception):
@@ -22,8 +26,12 @@ class AnswerStopped(AnswerError):
     """Somebody asked to stop. The `with` block of the answer swallows it."""
 
 
+class AnswerFailed(AnswerError):
+    """The writer could not finish. The text is for users."""
+
+
 class AnswerCutOff(AnswerError):
-    """Pieces of the answer are missing."""
+    """The rest of the answer will not come, or pieces of it are missing."""
 
 
 @dataclass
@@ -52,6 +60,47 @@ class AnswerState:
         self.pieces += 1
         self.parts += data.get("parts", [])
         self.end, self.error = data.get("end"), data.get("error")
+
+
+class AnswerFollower:
+    """Reads an answer while it is written."""
+
+    def __init__(self, channel: str, follower: Follower, silence: float) -> None:
+        self._channel, self._follower, self._silence = channel, follower, silence
+        self._state = AnswerState()
+
+    async def next(self) -> list[Any] | None:
+        """The next parts; None at the end. Raises: AnswerFailed, AnswerCutOff, ClientError."""
+        state = self._state
+        if state.end == "error":
+            raise AnswerFailed(state.error)
+        if state.end is not None:
+            return None
+        try:
+            item = await self._follower.next(self._silence)
+        except TimeoutError:
+            raise AnswerCutOff(f"the writer of {self._channel} was silent for {self._silence:g} s") from None
+        if item is None:
+            raise Stopped
+        if isinstance(item, Closed):
+            raise AnswerCutOff(f"the channel {self._channel} was closed")
+        known = len(state.parts)
+        if isinstance(item, Message):
+            state.take(item)
+        return state.parts[known:]
+
+    def close(self) -> None:
+        self._follower.close()
+
+
+async def parts(follower: AnswerFollower) -> AsyncGenerator[Any, None]:
+    """The parts of an answer, as they come."""
+    try:
+        while (found := await follower.next()) is not None:
+            for part in found:
+                yield part
+    finally:
+        follower.close()
 
 
 async def read(poll: Callable[..., Awaitable[Answer]], channel: str) -> AnswerState:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from pushup.client.answer_writer import ANSWER_SECONDS, COALESCE_SECONDS, AsyncAnswerWriter
-from pushup.client.answers import AnswerState, read
+from pushup.client.answers import SILENCE_SECONDS, AnswerFollower, AnswerState, parts, read
 from pushup.client.attempts import RETRY_SECONDS, Attempts
 from pushup.client.credentials import Token
 from pushup.client.driver import Driver
@@ -125,15 +125,10 @@ class AsyncClient:
         return value_of(Published, given)
 
     async def publish_many(
-        self,
-        messages: Sequence[NewMessage],
-        *,
-        idempotency_key: str | None = None,
-        producer: Producer | None = None,
-        ack: Ack | None = None,
-        ack_timeout: float = ACK_SECONDS,
-        patience: float | None = None,
-    ) -> list[Published]:
+        self, messages: Sequence[NewMessage], *,
+        idempotency_key: str | None = None, producer: Producer | None = None,
+        ack: Ack | None = None, ack_timeout: float = ACK_SECONDS, patience: float | None = None,
+    ) -> list[Published]:  # fmt: skip
         """Publish several messages, next to each other in the order, or none; as `publish` does."""
         given = await self._publish({"messages": list(messages)}, idempotency_key, producer, ack, ack_timeout, patience)
         ids = given.get("ids")
@@ -220,6 +215,18 @@ class AsyncClient:
             resume=resume, coalesce=coalesce, patience=patience,
         )  # fmt: skip
 
+    def follow_answer(self, channel: str, silence: float = SILENCE_SECONDS) -> AsyncIterator[Any]:
+        """Yield the parts of an answer from its beginning, as they are written; end when it is done or stopped.
+
+        Raises: AnswerFailed if the writer could not finish; AnswerCutOff if it was silent for so many seconds in which
+        a node could be reached, or if parts are missing.
+        """
+        return parts(self.answer_follower(channel, silence))
+
+    def answer_follower(self, channel: str, silence: float) -> AnswerFollower:
+        """What `follow_answer` iterates over."""
+        return AnswerFollower(channel, self.follower(channel, "", "stream", None), silence)
+
     async def stop_answer(self, channel: str) -> Published:
         """Ask the writer of an answer to stop."""
         return await self.publish(f"{channel}:stop", "stop")
@@ -257,15 +264,9 @@ class AsyncClient:
         return found
 
     async def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: dict[str, str] | None = None,
-        *,
-        timeout: float | None = None,
-        patience: float | None = None,
-    ) -> dict[str, Any]:
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, *,
+        timeout: float | None = None, patience: float | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         """Make any call of the HTTP interface. It is repeated if it is a GET or has an idempotency key."""
         may_repeat = method in ("GET", "HEAD") or "Idempotency-Key" in (headers or {})
         request = Request(method, path, body, tuple((headers or {}).items()), may_repeat)

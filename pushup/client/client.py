@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pushup.client.answer_writer import ANSWER_SECONDS, COALESCE_SECONDS, AnswerWriter
-from pushup.client.answers import AnswerState
+from pushup.client.answers import SILENCE_SECONDS, AnswerFollower, AnswerState
 from pushup.client.attempts import RETRY_SECONDS
 from pushup.client.calls import ACK_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
 from pushup.client.driver import BlockingDriver, Driver, run
@@ -115,6 +115,9 @@ class Client:
     ) -> AnswerWriter:
         return AnswerWriter(self._calls.answer(channel, resume=resume, coalesce=coalesce, patience=patience))
 
+    def follow_answer(self, channel: str, silence: float = SILENCE_SECONDS) -> Iterator[Any]:
+        return _parts(self._calls.answer_follower(channel, silence))
+
     def stop_answer(self, channel: str) -> Published:
         return run(self._calls.stop_answer(channel))
 
@@ -153,5 +156,13 @@ def _items(follower: Follower) -> Iterator[Item]:
     try:
         while (item := run(follower.next())) is not None:
             yield item
+    finally:
+        follower.close()
+
+
+def _parts(follower: AnswerFollower) -> Iterator[Any]:
+    try:
+        while (found := run(follower.next())) is not None:
+            yield from found
     finally:
         follower.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from typing import Literal
@@ -79,19 +80,33 @@ class Follower:
         self._attempts = self._no_failures()
         self._node = self._attempts.next()
 
-    async def next(self) -> Item | None:
-        """The next one; None after `stop`. Raises: ClientError if the server refuses."""
+    async def next(self, silence: float = math.inf) -> Item | None:
+        """The next one; None after `stop`.
+
+        Raises: ClientError if the server refuses; TimeoutError if nothing has come for so many seconds, in which no
+        node failed, and one that is asked anew has nothing either: a stream that is dead may look alive.
+        """
+        until = self._driver.now() + silence
         try:
             while not self._pending:
+                is_silent = self._driver.now() >= until
                 try:
-                    await self._receive()
+                    await (self._ask_anew() if is_silent else self._receive(until))
                 except Stopped:
                     raise
                 except ClientError as error:
-                    await self._after(error)
+                    if is_silent or self._driver.now() < until:
+                        await self._after(error)
+                        until = self._driver.now() + silence
         except Stopped:
             return None
         return self._pending.popleft()
+
+    async def _ask_anew(self) -> None:
+        self.close()
+        await self._poll(0.0, self._timeout)
+        if not self._pending:
+            raise TimeoutError
 
     def close(self) -> None:
         """Close the connection."""
@@ -102,12 +117,14 @@ class Follower:
     def _no_failures(self) -> Attempts:
         return Attempts(self._exchange.nodes, self._driver, self._pauses)
 
-    async def _receive(self) -> None:
-        """Wait for something. Raises: ClientError."""
+    async def _receive(self, until: float) -> None:
+        """Wait for something. Raises: ClientError, also at `until`."""
+        seconds = until - self._driver.now()
         if self._stream is not None:
-            await self._read(self._stream, SILENCE_SECONDS)
+            await self._read(self._stream, min(SILENCE_SECONDS, seconds))
         elif self._driver.now() < self._polls_until:
-            await self._poll(HOLD_SECONDS, HOLD_SECONDS + self._timeout)
+            hold = min(HOLD_SECONDS, seconds)
+            await self._poll(hold, hold + self._timeout)
         else:
             await self._open()
 

@@ -1,18 +1,21 @@
 """A driver without a network and a clock: nodes follow scripts, and time passes only when somebody waits.
 
 Both clients can use it, as it never suspends. A node is named by the path in its URL, such as `a` in `unix:a`.
+What runs in the background has threads, of which one runs at a time: of those that wait, the one whose wait ends first.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pushup.client.driver import Connection, Driver
+from pushup.client.driver import Connection, Driver, run
 from pushup.client.values import Stopped
 
 T = TypeVar("T")
@@ -79,6 +82,16 @@ class Sent:
     reply: Reply = field(repr=False)
 
 
+class _Thread:
+    """One that waits until `wakes_at`, or until `future` is done. `over`: what the background task returned."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.wakes_at = 0.0
+        self.future: Future[Any] | None = None
+        self.over: Future[None] = Future()
+
+
 class SimulatedDriver:
     """Nodes do what `scripts` say for their requests, one after the other; without more of them they hang."""
 
@@ -95,6 +108,8 @@ class SimulatedDriver:
         """Called whenever the client waits."""
         self._random = random.Random(seed) if seed is not None else None
         self._is_stopped = False
+        self._running = _Thread()
+        self._threads = [self._running]
 
     def now(self) -> float:
         return self.time
@@ -108,12 +123,33 @@ class SimulatedDriver:
     def pass_time(self, seconds: float, until: float) -> None:
         """Wait. Raises: TimeoutError at `until`; Stopped."""
         self.on_wait()
-        if self._is_stopped:
+        is_late = self.time + seconds > until
+        self._pass_to_others(max(self.time, min(self.time + seconds, until)))
+        if self._is_stopped or self._running.over.cancelled():
             raise Stopped
-        if self.time + seconds > until:
-            self.time = max(self.time, until)
+        if is_late:
             raise TimeoutError
-        self.time += seconds
+
+    def _pass_to_others(self, wakes_at: float, future: Future[Any] | None = None) -> None:
+        me = self._running
+        me.wakes_at, me.future = wakes_at, future
+        if self._next() is not me:
+            me.goes_on.wait()
+            me.goes_on.clear()
+
+    def _next(self) -> _Thread:
+        """Let the thread go on whose wait ends first, and of several the one that has not run for longest."""
+
+        def at(thread: _Thread) -> float:
+            is_ready = thread.over.cancelled() or (thread.future is not None and thread.future.done())
+            return self.time if is_ready else thread.wakes_at
+
+        before, self._running = self._running, min(self._threads, key=at)
+        self.time = max(self.time, at(self._running))
+        self._threads.sort(key=lambda thread: thread is self._running)
+        if self._running is not before:
+            self._running.goes_on.set()
+        return self._running
 
     async def sleep(self, seconds: float) -> None:
         self.slept += [seconds] if seconds else []
@@ -130,9 +166,27 @@ class SimulatedDriver:
         return future
 
     def background(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
-        raise AssertionError("it does one thing at a time; tests/server/test_answers.py uses real drivers")
+        thread = _Thread()
+
+        def call() -> None:
+            thread.goes_on.wait()
+            thread.goes_on.clear()
+            with suppress(Stopped):
+                run(coroutine)
+            with suppress(InvalidStateError):  # it was cancelled
+                thread.over.set_result(None)
+            self._threads.remove(thread)
+            self._next()
+
+        thread.wakes_at = self.time
+        self._threads.insert(0, thread)
+        threading.Thread(target=call, daemon=True).start()
+        return thread.over
 
     async def wait(self, future: Future[T], until: float) -> T:
+        if len(self._threads) > 1 and not future.done():
+            self.on_wait()
+            self._pass_to_others(until, future)
         self.pass_time(0.0 if future.done() else float("inf"), until)
         value = future.result()
         return await value if isinstance(value, Awaitable) else value

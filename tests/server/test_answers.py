@@ -83,6 +83,21 @@ def test_a_producer_that_starts_again(serve: Serve) -> None:
         assert client.read_answer("b").end == "error"
 
 
+def test_a_producer_that_starts_again_too_late(serve: Serve) -> None:
+    """The pieces have expired, but not their keys: it gets an error, and readers see that the answer was interrupted."""
+    with serve(retention_messages=1) as server, Client(server.url) as client:
+        with client.answer("a", coalesce=0) as answer:
+            answer.write("x")
+        client.publish("a", "the only one that is kept")
+        answer = client.answer("a", resume=True)
+        answer.__enter__()
+        answer.write("x")
+        with pytest.raises(AnswerError, match="has expired"):
+            answer.__exit__(None, None, None)
+        state = client.read_answer("a")
+        assert (state.text, state.end) == ("", "error")
+
+
 def test_with_asyncio(serve: Serve) -> None:
     """The same with `async with`."""
 

@@ -7,7 +7,7 @@
 | `streaming`, `event_encoding` | event streams, which poll for their clients; their bytes |
 | `polling`, `publishing`, `channel_routes`, `erasing`, `revoking`, `tracing`, `health` | the handlers, by concern |
 | `node_interface` | what all of these need of a node, and of all processes of a server |
-| `browser_client` | `pushup.js` for web pages |
+| `browser_client` | `pushup.js`, `answers.js`, `ai-sdk.js` for web pages |
 | `poll_parameters` | the parameters of a poll; what was made of query strings is remembered |
 | `bodies` | JSON -> values, and what is wrong with a body in plain words; values -> JSON |
 | `schemas` | the fields of this JSON, and the limits of what one request can ask for |

@@ -16,7 +16,7 @@ from pushup.core.errors import BadRequest, PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant, Right
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
-from pushup.net.api.browser_client import Script
+from pushup.net.api.browser_client import NAMES, Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
 from pushup.net.api.erasing import Erasing
@@ -100,7 +100,7 @@ class Api:
                 Call("POST", "/v1/poll", polling.poll_by_body, "read"),
                 *streams,
                 Call("GET", "/v1/cursor", polling.cursor),
-                Call("GET", "/v1/pushup.js", Script(origins).show),
+                *(Call("GET", f"/v1/{name}", Script(name, origins).show) for name in NAMES),
                 Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
                 Call("DELETE", "/v1/messages", erasing.erase_all),
                 Call("GET", "/v1/messages/{id}", Tracing(node).show, "operate"),

@@ -1,4 +1,4 @@
-"""`GET /v1/pushup.js`: the browser client, as it is in this release.
+"""`GET /v1/pushup.js`, and the modules for answers: the browser client, as it is in this release.
 
 Pages of any origin may load it: where it may read nothing else, it at least runs, and the page can say so.
 """
@@ -26,10 +26,15 @@ CODINGS_LIMIT = 16
 ANY_ORIGIN = (b"Access-Control-Allow-Origin", b"*")
 
 
+NAMES = ("pushup.js", "answers.js", "ai-sdk.js")
+"""Modules that import none but each other."""
+
+
 class Script:
     """One file, read when it is first asked for."""
 
-    def __init__(self, origins: Origins) -> None:
+    def __init__(self, name: str, origins: Origins) -> None:
+        self._name = name
         self._origins = origins
 
     def show(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
@@ -47,7 +52,7 @@ class Script:
 
     @cached_property
     def _plain(self) -> bytes:
-        return files("pushup.browser").joinpath("pushup.js").read_bytes()
+        return files("pushup.browser").joinpath(self._name).read_bytes()
 
     @cached_property
     def _zipped(self) -> bytes:

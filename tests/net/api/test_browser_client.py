@@ -19,11 +19,12 @@ def node() -> InMemoryNode:
     return InMemoryNode()
 
 
-def test_the_file_is_served_as_it_is(node: InMemoryNode) -> None:
+@pytest.mark.parametrize("name", ["pushup.js", "answers.js", "ai-sdk.js"])
+def test_the_file_is_served_as_it_is(node: InMemoryNode, name: str) -> None:
     """As a module, which browsers keep and ask about."""
-    (response,) = node.begin("GET", "/v1/pushup.js").responses
+    (response,) = node.begin("GET", f"/v1/{name}").responses
     assert (response.status, response.content_type) == (200, b"text/javascript; charset=utf-8")
-    assert response.body == FILE.read_bytes()
+    assert response.body == FILE.with_name(name).read_bytes()
     assert response.cache_control == b"no-cache"
     assert b"Content-Encoding" not in dict(response.headers)
 

@@ -1,0 +1,313 @@
+"""Answers of both clients, written and followed without real time."""
+
+from __future__ import annotations
+
+from itertools import islice, repeat
+from math import inf
+from typing import Any
+
+import pytest
+
+from pushup.client import AnswerCutOff, AnswerError, AnswerFailed, AnswerWriter, Client, ClientError
+from pushup.client.driver import run
+from tests.client.both_clients import MakeClient
+from tests.client.simulated_driver import HANGS, REFUSED, RESET, Reply, Sent, SimulatedDriver, answer, stream
+
+
+def event(number: int, **data: Any) -> dict[str, Any]:
+    """A piece or a beat, as a stream sends it."""
+    return {"id": f"e-{number}", "data": message(number, **data)}
+
+
+def message(number: int, **data: Any) -> dict[str, Any]:
+    return {"id": f"e-{number}", "time": 1.0, "channels": ["a"], "event": "answer", "data": data}
+
+
+def polled(cursor: str, *messages: dict[str, Any]) -> Reply:
+    return answer(200, {"cursor": cursor, "messages": list(messages), "more": False, "gaps": [], "closed": []})
+
+
+X = event(1, piece=0, parts=["x", {"tool": 1}])
+
+
+def test_following(make: MakeClient) -> None:
+    """The parts come as they are written, over a stream that ends; nothing twice, and nothing of other events."""
+    driver = SimulatedDriver(
+        a=[
+            stream(X, event(2, piece=1, parts=[]), 9.0),
+            stream(
+                X,
+                event(3, beat=2),
+                {"id": "e-4", "data": message(4, piece=2) | {"event": "other"}},
+                event(5, piece=2, parts=["y"]),
+                event(6, piece=3, parts=["z"], end="stopped"),
+                closes=False,
+            ),
+        ]
+    )
+    assert list(make("unix:a", driver=driver).follow_answer("a")) == ["x", {"tool": 1}, "y", "z"]
+    assert driver.sent[0].body["channels"] == ["a"]
+
+
+def test_following_one_that_fails(make: MakeClient) -> None:
+    """The error comes after all parts, with its text for users."""
+    driver = SimulatedDriver(a=[stream(X, event(2, piece=1, parts=["y"], end="error", error="sorry"), closes=False)])
+    items = make("unix:a", driver=driver).follow_answer("a")
+    assert list(islice(items, 3)) == ["x", {"tool": 1}, "y"]
+    with pytest.raises(AnswerFailed, match=r"^sorry$"):
+        next(items)
+
+
+@pytest.mark.parametrize(
+    ("then", "why"),
+    [
+        ([event(3, piece=2, parts=["z"])], "piece 1 is missing"),
+        ([event(3, beat=2)], "piece 1 is missing"),
+        ([{"event": "closed", "data": {"channel": "a"}}], "was closed"),
+    ],
+)
+def test_following_one_that_is_cut_off(make: MakeClient, then: list[dict[str, Any]], why: str) -> None:
+    """What comes next shows that something is missing."""
+    items = make("unix:a", driver=SimulatedDriver(a=[stream(X, *then, closes=False)])).follow_answer("a")
+    assert list(islice(items, 2)) == ["x", {"tool": 1}]
+    with pytest.raises(AnswerCutOff, match=why):
+        next(items)
+
+
+BEATS = [each for second in range(10) for each in (14.0, event(second, beat=1))]
+
+
+@pytest.mark.parametrize("transport", ["stream", "poll"])
+def test_following_a_silent_writer(make: MakeClient, transport: str) -> None:
+    """After 15 s without a beat, a node is asked anew, and has nothing: the answer was cut off."""
+    silent = [stream(X, *BEATS, closes=False), polled("e-9")]
+    if transport == "poll":
+        held = Reply([(15.0, polled("e-1").pieces[0][1])])
+        silent = [answer(404), polled("e-1", X["data"]), held, polled("e-1")]
+    driver = SimulatedDriver(a=silent)
+    items = make("unix:a", driver=driver).follow_answer("a")
+    assert list(islice(items, 2)) == ["x", {"tool": 1}]
+    began = driver.time
+    with pytest.raises(AnswerCutOff, match="silent for 15 s"):
+        next(items)
+    assert driver.time - began == 15.0 + (140.0 if transport == "stream" else 0.0)
+    assert driver.sent[-1].body["timeout"] == 0.0
+    if transport == "poll":
+        assert driver.sent[-2].body["timeout"] == 15.0
+    else:
+        assert 1 not in driver.open
+
+
+def test_following_over_a_dead_connection(make: MakeClient) -> None:
+    """The node that is asked anew has more: it goes on."""
+    y = event(2, piece=1, parts=["y"])
+    driver = SimulatedDriver(
+        a=[stream(X, closes=False), polled("e-2", y["data"]), stream(event(3, piece=2, parts=[], end="done"))]
+    )
+    assert list(make("unix:a", driver=driver).follow_answer("a")) == ["x", {"tool": 1}, "y"]
+    assert driver.sent[-1].body["cursor"] == "e-2"
+
+
+def test_following_while_no_node_is_there(make: MakeClient) -> None:
+    """That is no silence of the writer, however long it takes; a refusal ends it."""
+    gone = [REFUSED] * 30
+    driver = SimulatedDriver(
+        a=[
+            stream(X, closes=False), HANGS, *gone,
+            stream({"id": "e-1"}, 14.0, event(2, piece=1, parts=["y"]), closes=False), answer(403),
+        ]
+    )  # fmt: skip
+    items = make("unix:a", driver=driver).follow_answer("a")
+    assert list(islice(items, 3)) == ["x", {"tool": 1}, "y"]
+    assert driver.time > 1100.0
+    with pytest.raises(ClientError, match="403"):
+        next(items)
+
+
+def test_a_client_that_is_stopped(make: MakeClient) -> None:
+    """It does not look like the end of the answer."""
+    driver = SimulatedDriver(a=[stream(X, closes=False)])
+    client = make("unix:a", driver=driver)
+    items = client.follow_answer("a")
+    assert list(islice(items, 2)) == ["x", {"tool": 1}]
+    client.stop()
+    with pytest.raises(ClientError, match="stopped"):
+        next(items)
+
+
+class Node:
+    """What docs/guide/answers.md needs of a server. `faults` answer instead of it, one for each publication."""
+
+    def __init__(self, *faults: Reply, stops_at: float = inf) -> None:
+        self.published: list[tuple[float, dict[str, Any]]] = []
+        """The data of each piece and beat, with the seconds since the beginning."""
+        self._faults = iter(faults)
+        self._stops_at = stops_at
+        self._keys: dict[str, Any] = {}
+        self.driver = SimulatedDriver(a=repeat(Reply(decide=self._decide)))
+
+    def _decide(self, sent: Sent) -> Reply:
+        now = self.driver.time - 1000.0
+        if sent.target == "/v1/events":
+            assert sent.body["channels"] == ["a:stop"]
+            return stream({"id": "e-0"}, *self._beats(self._stops_at - now), event(1), closes=False)
+        if sent.target == "/v1/poll":
+            return polled("e-1", *(message(1, **data) for _, data in self.published if "piece" in data))
+        fault = next(self._faults, None)
+        if fault is not None:
+            return fault
+        data, key = sent.body["data"], sent.headers["idempotency-key"]
+        if key not in self._keys:
+            self._keys[key] = data
+            self.published.append((now, data))
+        if self._keys[key] != data:
+            return answer(422)
+        return answer(201, {"id": "e-1", "time": 1.0, "cursor": "e-1"})
+
+    @staticmethod
+    def _beats(seconds: float) -> list[dict[str, Any] | float]:
+        pauses = int(min(seconds, 3600.0) // 15.0)
+        return [*[15.0, {"id": "e-0"}] * pauses, inf if seconds == inf else seconds % 15.0]
+
+    @property
+    def pieces(self) -> list[tuple[float, list[Any], str | None]]:
+        """When, which parts, and which end."""
+        return [(round(at, 3), data["parts"], data.get("end")) for at, data in self.published if "piece" in data]
+
+    @property
+    def beats(self) -> list[tuple[float, int]]:
+        return [(round(at, 3), data["beat"]) for at, data in self.published if "beat" in data]
+
+    def write(self, **options: Any) -> AnswerWriter:
+        return Client("unix:a", driver=self.driver).answer("a", **options)
+
+    def pause(self, seconds: float) -> None:
+        """The model thinks."""
+        run(self.driver.sleep(seconds))
+
+
+def test_writing() -> None:
+    """The first text goes at once, then what comes within 50 ms together, and at last the end; a value stays whole."""
+    node = Node()
+    with node.write() as writer:
+        for part in ("0", "1", "2", {"tool": 1}, "4"):
+            writer.send(part)
+            node.pause(0.029)
+    assert node.pieces == [
+        (0.0, ["0"], None), (0.05, ["1"], None), (0.1, ["2", {"tool": 1}], None), (0.15, ["4"], "done"),
+    ]  # fmt: skip
+
+
+def test_much_at_once() -> None:
+    """It goes without pauses, in pieces of 4096 characters, the end with the last."""
+    node = Node()
+    with node.write() as writer:
+        writer.write("x" * 10_000)
+        assert writer.text == ""
+    assert [(at, len("".join(parts)), end) for at, parts, end in node.pieces] == [
+        (0.0, 4096, None), (0.0, 4096, None), (0.05, 1808, "done"),
+    ]  # fmt: skip
+
+
+def test_beats() -> None:
+    """One at first, and one for each 4 s without a piece, with the number of the next."""
+    node = Node()
+    with node.write() as writer:
+        node.pause(9.0)
+        writer.write("x")
+        node.pause(5.0)
+    assert node.beats == [(0.0, 0), (4.0, 0), (8.0, 0), (13.0, 1)]
+
+
+def test_trouble_while_writing() -> None:
+    """Each piece is tried again, with its key, and what is written meanwhile goes together; the writer never waits."""
+    node = Node(answer(201, {"id": "e-1", "time": 1.0, "cursor": "e-1"}), RESET, answer(503), HANGS)
+    with node.write() as writer:
+        for part in ("x", "y", "z"):
+            writer.write(part)
+            assert node.driver.time < 1001.0
+            node.pause(0.1)
+    assert [(parts, end) for _, parts, end in node.pieces] == [(["x"], None), (["yz"], "done")]
+    keys = [sent.headers["idempotency-key"] for sent in node.driver.sent if sent.target == "/v1/messages"]
+    assert keys[1:] == ["a#0"] * 4 + ["a#1"]
+
+
+def test_a_server_that_stays_away() -> None:
+    """The writer raises after its patience."""
+    node = Node(*[answer(503)] * 1000)
+    writer = node.write(patience=30.0)
+    with pytest.raises(ClientError, match="503"), writer:  # noqa: PT012
+        writer.write("x")
+        node.pause(31.0)
+        writer.write("y")
+    assert 1030.0 < node.driver.time < 1032.0
+
+
+def test_a_server_that_refuses_a_piece() -> None:
+    """Readers get an error at once."""
+    node = Node(answer(201, {"id": "e-1", "time": 1.0, "cursor": "e-1"}), answer(413))
+    with pytest.raises(ClientError, match="413"), node.write() as writer:  # noqa: PT012
+        writer.write("x")
+        node.pause(0.1)
+        writer.write("y")
+    assert node.pieces == [(0.0, [], "error")]
+
+
+def test_stopping() -> None:
+    """It ends the block within the time that it takes to be told."""
+    node = Node(stops_at=20.0)
+    with node.write() as writer:
+        while True:
+            writer.write("x")
+            node.pause(1.0)
+    assert writer.stopped
+    assert node.pieces[-1][1:] == ([], "stopped")
+    assert 20.0 <= node.driver.time - 1000.0 <= 22.0
+
+
+def test_another_producer() -> None:
+    """The one that comes second to a piece raises, and says nothing to readers."""
+    node = Node()
+    with node.write() as first:
+        second = node.write()
+        second.__enter__()
+        first.write("x")
+        node.pause(0.1)
+        second.write("y")
+        with pytest.raises(AnswerError, match="another producer"):
+            second.__exit__(None, None, None)
+        first.write("z")
+    assert [(parts, end) for _, parts, end in node.pieces] == [(["x"], None), (["z"], "done")]
+
+
+def test_an_exception_while_no_server_is_there() -> None:
+    """It leaves the block after 5 s."""
+    node = Node(*[answer(503)] * 1000)
+    with pytest.raises(ZeroDivisionError), node.write():  # noqa: PT012
+        node.pause(1.0)
+        raise ZeroDivisionError
+    assert node.driver.time == 1006.0
+
+
+def test_a_model_that_is_faster_than_the_server() -> None:
+    """At most about 1 MiB waits; then the writer waits."""
+    node = Node(*[Reply([(1.0, answer(503).pieces[0][1])])] * 5)
+    with node.write() as writer:
+        for _ in range(300):
+            writer.write("x" * 4096)
+        assert node.driver.time > 1004.0
+    assert "".join("".join(parts) for _, parts, _ in node.pieces) == "x" * 4096 * 300
+
+
+def test_an_answer_that_has_expired() -> None:
+    """Its keys are remembered: the writer raises, and readers get an error instead of silence."""
+    node = Node()
+    with node.write() as writer:
+        writer.write("x")
+    node.published.clear()
+    again = node.write(resume=True)
+    again.__enter__()
+    again.write("x")
+    with pytest.raises(AnswerError, match="has expired"):
+        again.__exit__(None, None, None)
+    assert [end for _, _, end in node.pieces] == ["error"]
