@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from pushup.broadcast import Member
 from pushup.core.commands import Published
-from pushup.core.cursor import Cursor, sequence_in
+from pushup.core.cursor import Cursor, parse_cursor, sequence_in
+from pushup.core.errors import BadRequest
 from pushup.core.state import ReplicatedState
 from pushup.core.tracing import Applied, Trace, trace
 
@@ -70,8 +71,13 @@ class Tracer:
         """Note how far each node is, as it has last reported."""
         state, now = self._state(), self._now()
         for member in self._members():
-            epoch, _, number = member.cursor.rpartition("-")
-            cursor = state.past_epochs.translate(Cursor(epoch, int(number)), state.cursor.epoch)
+            try:
+                reported = parse_cursor(member.cursor)
+            except BadRequest:
+                continue  # it has no state yet
+            if not isinstance(reported, Cursor):
+                continue
+            cursor = state.past_epochs.translate(reported, state.cursor.epoch)
             if cursor.epoch == state.cursor.epoch:
                 track = self._tracks.get(member.id)
                 if track is None:

@@ -32,9 +32,9 @@ def test_a_good_server_passes(tmp_path: Path) -> None:
         )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "not applicable, 4: the server has no publish keys (--publish-key KEY)" in run.stdout
-    assert run.stdout.splitlines()[-1] == "8 passed, 0 failed (0 MUST, 0 SHOULD), 11 not applicable"
+    assert run.stdout.splitlines()[-1] == "9 passed, 0 failed (0 MUST, 0 SHOULD), 11 not applicable"
     suite = ET.parse(tmp_path / "x").getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("19", "0", "11")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("20", "0", "11")
     (case,) = suite.findall("testcase[@name='is-alive']")
     assert [p.get("value") for p in case.iter("property")] == [
         "MUST",

@@ -155,7 +155,7 @@ def test_a_node_that_is_long_gone(clustered: InMemoryNode) -> None:
 def test_reports_of_another_order_and_of_a_former_name(clustered: InMemoryNode) -> None:
     """A node that has no state yet, or another order, says nothing of this one."""
     node, reported = clustered, clustered.broadcast.reported  # type: ignore[union-attr]
-    reported |= {"loading": "-0", "other": "f-7", "x": "e-1"}
+    reported |= {"loading": "-0", "newer": "", "other": "f-7", "x": "e-1"}
     assert [entry["id"] for entry in why(node, say(node, "a"))["nodes"]] == ["x"]
 
 
