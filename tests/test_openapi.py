@@ -17,6 +17,7 @@ from pushup.core.answer import Answer, Gap, Received
 from pushup.core.commands import ChannelState
 from pushup.net.api import poll_parameters, schemas
 from pushup.net.api.bodies import NAME_LIMIT_BYTES
+from pushup.net.api.browser_client import NAMES
 from pushup.net.api.channel_routes import TTL_LIMIT_SECONDS
 from pushup.net.api.publishing import ACK_LIMIT_SECONDS
 from pushup.net.api.schemas import Format, PollLimits, PublicationLimits
@@ -59,7 +60,7 @@ RESPONSES: dict[str, type[Struct]] = {
 def test_every_call_is_there() -> None:
     """The calls of the document are those in the table of `net.api.application`."""
     source = (DOCS.parent / "pushup" / "net" / "api" / "application.py").read_text()
-    table = set(re.findall(r'Call\("([A-Z]+)", "([^"]+)"', source))
+    table = set(re.findall(r'Call\("([A-Z]+)", "([^"]+)"', source)) | {("GET", f"/v1/{name}") for name in NAMES}
     assert len(table) > 10
     methods = ("get", "post", "delete", "put", "patch")
     assert {(m.upper(), path) for path, item in DOCUMENT["paths"].items() for m in item if m in methods} == table

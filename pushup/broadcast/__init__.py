@@ -36,7 +36,7 @@ from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 
 
-class Member(Struct, frozen=True):
+class Member(Struct, frozen=True, omit_defaults=True):
     """What the living nodes of a cluster tell each other about themselves (Mishra §2).
 
     Its id, name and addresses, the last entry it has applied (a cursor), its held polls, its version; `settings`:

@@ -5,6 +5,7 @@
 | `settings` | reads them from all places, and checks them; which of them can change while a server runs |
 | `server` | the settings of the server as a whole; those of a part are in its module |
 | `convert` | converts values: units, sizes, lists, tables |
+| `digests` | by which the nodes of a cluster compare their settings |
 | `channel_policies` | checks what is set for channels with some prefix |
 """
 

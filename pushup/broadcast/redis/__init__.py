@@ -8,6 +8,7 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `session` | connects, follows the log and appends to it; reconnects after a failure |
 | `recovery` | what a node does when it has connected, e.g. if Redis has lost entries: a decision, without I/O |
 | `catch_up` | finds out the situation, and carries out what `recovery` decides |
+| `differences` | says which settings of the other nodes differ |
 | `durability` | whether a restart of Redis loses nothing |
 | `replica` | applies entries; notices one that does not follow the last (`Diverged`) |
 | `heartbeat` | four times a second: lease, members, whether reading is stuck |
