@@ -31,7 +31,7 @@ class Plan(NamedTuple):
 
 PLAN: Mapping[str, Plan] = {
     "far-away": Plan(11, 65, ("far-away",)),
-    "raw-events": Plan(11, 200, ("raw-events",)),
+    "raw-events": Plan(14, 420, ("raw-events",)),
     "stalls": Plan(28, 150, ("stalls",)),
     "redis-delay": Plan(21, 230, ("redis-delay", "redis-rate")),
     "growing-output": Plan(14, 31, ("growing-output",)),

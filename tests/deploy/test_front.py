@@ -478,5 +478,23 @@ def test_the_nodes_name_the_client_behind_haproxy() -> None:
         assert "192.0.2.1" not in log.read_text()
 
 
+def test_raw_streams_outlive_the_nodes(stack: ExitStack) -> None:
+    """Without a node they are empty, before HAProxy has noticed as well as afterwards, so that browsers try again."""
+    with Cluster(nodes=1, broadcast="memory:", without=("example",)) as cluster:
+        client = caller(cluster.urls["plain"], stack)
+        cluster.kill_part("node1")
+        _expect_an_empty_stream(client)
+        wait_until(lambda: cluster.server_states()["polls/node1"].startswith("DOWN"), "HAProxy to notice")
+        _expect_an_empty_stream(client)
+        cluster.start_part("node1")
+
+
+def _expect_an_empty_stream(client: Caller) -> None:
+    reply = client.call("GET", "/v1/events?channel=a&format=raw")
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "text/event-stream")
+    assert "data:" not in reply.text
+    assert client.call("GET", "/v1/events?channel=a").status in (502, 503)
+
+
 def _contains(log: Path, text: str) -> bool:
     return text in log.read_text()
