@@ -26,6 +26,9 @@ TOKENS = [f"{number:04} " for number in range(300)]
 
 VICTIMS = ("producer", "worker", "server")
 
+LIMIT_SECONDS = 300.0
+"""A producer tries a piece for 60 s, and servers that are killed all the time take several of its pieces as long."""
+
 _PRODUCER = """
 import sys, time
 from pushup.client import Client
@@ -78,9 +81,9 @@ def killed(
                     target = draw.choice(targets)
                     target.kill()
                     landed.append(target.pid)
-            if producer.wait(60) == 0:
+            if producer.wait(LIMIT_SECONDS) == 0:
                 break
-        reader.join(30)
+        reader.join(LIMIT_SECONDS)
         client.stop()
     return found[0] if found else "nothing ended"
 
