@@ -175,6 +175,13 @@ def test_an_order_that_goes_on_under_a_new_name() -> None:
     )  # fmt: skip
 
 
+def test_an_order_whose_first_name_had_no_messages() -> None:
+    """None of its ids is of this order, but they are not of another one."""
+    made = Feed()
+    made.apply(Continue("e2"), 1000.0)
+    assert found(made, 1) == Trace("e1-1", "lost")
+
+
 def test_a_reader_of_another_order() -> None:
     """It gets everything that is kept, and a gap up to what is not."""
     made = Feed(retention_messages=1)
