@@ -25,6 +25,7 @@ class Node:
 
     def answered(self, *sequences: int) -> list[bool | None]:
         found = [self.tracer.trace(Cursor(EPOCH, sequence), None) for sequence in sequences]
+        assert {trace.node for trace in found if trace} == {"n"}
         return [None if trace is None else trace.acknowledged for trace in found]
 
 

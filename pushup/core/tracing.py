@@ -126,6 +126,6 @@ def _reader(state: ReplicatedState, cursor: Cursor | None, sequence: int, channe
         channel = state.channels.remembered(name) or state.channels.absent(name)
         answer = read((channel,), Selection((name,), limit=1), cursor, last, 0, past=past)
         gap = next((gap.reason for gap in answer.gaps if sequence_in(gap.until) >= sequence), None)
-        is_kept = channel.is_open and channel.keeps(sequence) and state.cache.get(sequence) is not None
+        is_kept = channel.keeps(sequence) and state.cache.get(sequence) is not None
         views.append(ChannelView(name, is_kept and after < sequence, gap))
     return Reader(str(cursor), after >= sequence, tuple(views))

@@ -48,7 +48,7 @@ class Tracer:
     def _forget_answers(self, sequence: int) -> None:
         """What was answered up to this sequence is not known."""
         # The first and last sequence of each publication, in the place `first % ANSWERED`.
-        self._first, self._last = (array("q", bytes(8 * ANSWERED)) for _ in range(2))
+        self._first, self._last = array("q", [0]) * ANSWERED, array("q", [0]) * ANSWERED
         self._answers_after = sequence
 
     def answered(self, published: Published) -> None:

@@ -56,12 +56,15 @@ def test_why_it_was_dropped() -> None:
     made = owned(retention_seconds=60.0)
     made.apply(Expire(), 1061.0)
     assert dropped(made, 1) == Drop("expired", 1061.0, "retention_seconds")
-    made = owned()
+    made = owned(retention_messages=1)
+    for _ in range(2):
+        made.apply(publish("b"), 1000.0)
     made.apply(Close("a"), 1002.0)
     assert dropped(made, 1) == Drop("closed", 1002.0)
     made = owned()
     made.apply(Erase("message", "", at(1)), 1003.0)
     assert dropped(made, 1) == Drop("deleted", 1003.0)
+    assert found(made, 1, reader=0).reader == Reader("e1-0", False, (ChannelView("a", False, "deleted"),))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,15 @@ def test_one_of_its_channels_keeps_it() -> None:
     assert half.reader == Reader(
         "e1-0", False, (ChannelView("a", False, "evicted"), ChannelView("b", True, None)),
     )  # fmt: skip
+
+
+def test_one_of_its_channels_is_closed() -> None:
+    made = Feed()
+    made.apply(publish("a", "b"), 1000.0)
+    made.apply(Close("a"), 1001.0)
+    half = found(made, 1, reader=0)
+    assert (half.fate, half.kept_by) == ("kept", ("b",))
+    assert half.reader == Reader("e1-0", False, (ChannelView("a", False, "closed"), ChannelView("b", True, None)))
 
 
 def test_a_reader_that_has_passed_it_gets_nothing_of_it() -> None:
@@ -121,10 +133,14 @@ def test_a_channel_that_is_forgotten() -> None:
 
 
 def test_a_batch() -> None:
-    """Each of its messages has an id of its own."""
+    """Each of its messages has an id of its own, and is passed on its own."""
     made = Feed()
     made.apply(batch(draft("a"), draft("b")), 1000.0)
     assert [found(made, n).channels for n in (1, 2)] == [("a",), ("b",)]
+    readers = [found(made, 1, reader=n).reader for n in (0, 1, 2)]
+    assert [(reader.has_passed, reader.channels[0].delivers) for reader in readers if reader] == [
+        (False, True), (True, False), (True, False),
+    ]  # fmt: skip
 
 
 def test_what_is_no_message() -> None:
@@ -152,10 +168,18 @@ def test_an_order_that_goes_on_under_a_new_name() -> None:
     assert found(made, 1, epoch="e2").id == "e1-1"
     assert found(made, 3, epoch="e2").id == "e2-3"
     assert found(made, 3) == Trace("e1-3", "lost")
+    assert found(made, 1, reader=1).reader == Reader("e1-1", True, (ChannelView("a", False, None),))
     assert found(made, 1, reader=9).reader == Reader("e1-9", True, (ChannelView("a", False, "lost"),))
     assert found(made, 3, reader=1, epoch="e2").reader == Reader(
         "e1-1", False, (ChannelView("a", True, None), ChannelView("b", True, None)),
     )  # fmt: skip
+
+
+def test_an_order_whose_first_name_had_no_messages() -> None:
+    """None of its ids is of this order, but they are not of another one."""
+    made = Feed()
+    made.apply(Continue("e2"), 1000.0)
+    assert found(made, 1) == Trace("e1-1", "lost")
 
 
 def test_a_reader_of_another_order() -> None:
@@ -163,11 +187,12 @@ def test_a_reader_of_another_order() -> None:
     made = Feed(retention_messages=1)
     made.apply(publish("a"), 1000.0)
     made.apply(publish("a"), 1000.0)
-    views = [trace(made.state, at(n), at(7, "other")) for n in (1, 2)]
-    assert [view.reader for view in views if view] == [
-        Reader("other-7", False, (ChannelView("a", False, "lost"),)),
-        Reader("other-7", False, (ChannelView("a", True, None),)),
-    ]
+    for other in ("d", "e2"):  # named earlier and later
+        views = [trace(made.state, at(n), at(7, other)) for n in (1, 2)]
+        assert [view.reader for view in views if view] == [
+            Reader(f"{other}-7", False, (ChannelView("a", False, "lost"),)),
+            Reader(f"{other}-7", False, (ChannelView("a", True, None),)),
+        ]
 
 
 def test_a_state_that_was_restored() -> None:
@@ -178,12 +203,15 @@ def test_a_state_that_was_restored() -> None:
     state = restore(made.state.snapshot())
     state.cache.drops.skip(state.cursor.sequence, state.time, forget=True)
     made.use(state)
-    assert found(made, 1) == Trace("e1-1", "forgotten", dropped_before=1002.0)
+    reader = Reader("e1-0", False, ())
+    assert found(made, 1, reader=0) == Trace("e1-1", "forgotten", dropped_before=1002.0, reader=reader)
     assert found(made, 3).fate == "kept"
     made.apply(publish("a"), 1003.0)
     assert found(made, 3).dropped == Drop("evicted", 1003.0, "retention_messages")
     made.apply(Create("b"), 1004.0)
     assert trace(made.state, at(5)) is None
+    state.cache.drops.skip(5, 1004.0, forget=True)
+    assert found(made, 5).fate == "forgotten"
 
 
 def test_no_more_are_remembered() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from pushup.broadcast import Member
-from pushup.core.commands import Entry
-from pushup.core.cursor import Cursor, sequence_in
+from pushup.core.commands import Continue, Entry
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
@@ -133,6 +132,7 @@ def test_when_each_node_applied_it(clustered: InMemoryNode) -> None:
     noted = {entry["id"]: entry for entry in why(node, second)["nodes"]}
     x, y, z = noted["x"], noted["y"], noted["z"]
     assert (x["name"], x["applied"], x["is_alive"], x["cursor"]) == ("name of x", True, True, "e-2")
+    assert x["seen_at"] == began + 4
     assert began < x["not_at"] <= began + 2 < x["by"] <= began + 3
     assert (y["applied"], y["is_alive"], y["cursor"], y["seen_at"]) == (False, True, "e-0", began + 4)
     assert "by" not in y
@@ -148,14 +148,16 @@ def test_a_node_that_is_long_gone(clustered: InMemoryNode) -> None:
     first = say(node, "a")
     assert [entry["id"] for entry in why(node, first)["nodes"]] == ["x", "y"]
     del reported["x"]
-    node.clock.advance(3601)
+    node.clock.advance(3600)
+    assert [entry["id"] for entry in why(node, first)["nodes"]] == ["x", "y"]
+    node.clock.advance(1)
     assert [entry["id"] for entry in why(node, say(node, "a"))["nodes"]] == ["y"]
 
 
 def test_reports_of_another_order_and_of_a_former_name(clustered: InMemoryNode) -> None:
     """A node that has no state yet, or another order, says nothing of this one."""
     node, reported = clustered, clustered.broadcast.reported  # type: ignore[union-attr]
-    reported |= {"loading": "-0", "newer": "", "other": "f-7", "x": "e-1"}
+    reported |= {"loading": "-0", "newer": "", "other": "f-7", "another": "d-7", "x": "e-1"}
     assert [entry["id"] for entry in why(node, say(node, "a"))["nodes"]] == ["x"]
 
 
@@ -193,13 +195,21 @@ def test_a_node_that_goes_on_from_another_state(node: InMemoryNode) -> None:
 
 
 def test_a_node_that_goes_on_with_another_order(node: InMemoryNode) -> None:
-    """It forgets everything, for the same sequences are other messages now."""
-    ids = [say(node, "a") for _ in range(2)]
-    node.node.start_from(ReplicatedState(Limits(), epoch="f", sequence=9, time=5.0))
-    assert node.call("GET", f"/v1/messages/{ids[0]}").status == 404
-    for id_ in ids:
-        found = why(node, f"f-{sequence_in(id_)}")
+    """It forgets everything, for the same sequences are other messages now; also if the order is named earlier."""
+    ids = [say(node, "a") for _ in range(4)]
+    for epoch, sequence in (("f", 3), ("d", 2)):
+        why(node, ids[-1])
+        node.node.start_from(ReplicatedState(Limits(), epoch=epoch, sequence=sequence, time=5.0))
+        assert [node.call("GET", f"/v1/messages/{id_}").status for id_ in ids] == [404] * len(ids)
+        ids = [f"{epoch}-{sequence}"]
+        found = why(node, *ids)
         assert (found["fate"], found["dropped_before"], found.get("acknowledged")) == ("forgotten", 5.0, None)
-        assert [entry["cursor"] for entry in found["nodes"]] == ["f-9"]
-    assert why(node, "f-10")["fate"] == "ahead"
-    assert node.state.cursor == Cursor("f", 9)
+        assert [entry["cursor"] for entry in found["nodes"]] == ids
+        assert why(node, f"{epoch}-{sequence + 1}")["fate"] == "ahead"
+
+
+def test_an_order_that_goes_on_without_it(node: InMemoryNode) -> None:
+    """The message is lost; nothing else is known of it."""
+    say(node, "a")
+    node.node.apply(Entry("e", 2, node.state.time, Continue("f")))
+    assert why(node, "e-2") == {"id": "e-2", "fate": "lost"}
