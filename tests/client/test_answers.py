@@ -167,7 +167,8 @@ class Node:
     @staticmethod
     def _beats(seconds: float) -> list[dict[str, Any] | float]:
         pauses = int(min(seconds, 3600.0) // 15.0)
-        return [*[15.0, {"id": "e-0"}] * pauses, inf if seconds == inf else seconds % 15.0]
+        rest: list[dict[str, Any] | float] = [15.0, {"id": "e-0"}] * pauses
+        return [*rest, inf if seconds == inf else seconds % 15.0]
 
     @property
     def pieces(self) -> list[tuple[float, list[Any], str | None]]:

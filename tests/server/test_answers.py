@@ -84,7 +84,7 @@ def test_a_producer_that_starts_again(serve: Serve) -> None:
 
 
 def test_a_producer_that_starts_again_too_late(serve: Serve) -> None:
-    """The pieces have expired, but not their keys: it gets an error, and readers see that the answer has ended."""
+    """The pieces have expired, but not their keys: it gets an error, and readers see an interruption."""
     with serve(retention_messages=1) as server, Client(server.url) as client:
         with client.answer("a", coalesce=0) as answer:
             answer.write("x")
