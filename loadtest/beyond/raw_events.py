@@ -1,4 +1,4 @@
-"""Does an event with `format=raw` cost the server as much as one with JSON? Both alternate, and which is first does, too.
+"""Does an event with `format=raw` cost the server as much as one with JSON? Both alternate, as does which is first.
 
 | work | details |
 |---|---|
