@@ -1,6 +1,4 @@
-"""Does an event with `format=raw` cost the server as much as one with JSON?
-
-Both alternate in one run, and so does which is first.
+"""Does an event with `format=raw` cost the server as much as one with JSON? Both alternate, as does which is first.
 
 | work | details |
 |---|---|
