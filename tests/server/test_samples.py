@@ -93,6 +93,7 @@ FOLLOW = sample("docs/guide/browser.md", 'import { PushUp } from "http')
 SERVE_BY_FILE = sample("docs/operate/run.md", "pushup serve --config /etc/pushup.toml")
 CONFIGURATION = sample("docs/operate/settings.md", 'listen = ["127.0.0.1:8080"')
 POLICIES = sample("docs/operate/retention.md", "[[channels]]")
+QUOTAS = sample("docs/operate/quotas.md", "trusted_proxies")
 SECRETS = sample("docs/operate/secrets.md", 'publish_keys_file = "/etc/pushup/publish_keys"')
 MAKE_A_KEY = sample("docs/operate/secrets.md", "(umask 077; openssl rand -hex 24")
 HANG_UP = sample("docs/operate/secrets.md", "kill -HUP")
@@ -293,6 +294,16 @@ def test_a_server_by_its_file(shell: Shell, tmp_path: Path) -> None:
         output(shell(server, HANG_UP, PID=str(server.process.pid)))
         wait_until(lambda: any("changed: publish_keys" in line for line in server.log_lines()), "the new key")
         assert json.loads(output(shell(server, publish)))["id"]
+
+
+def test_quotas(tmp_path: Path) -> None:
+    """A client that asks too fast gets 429; what it asked was not answered."""
+    (tmp_path / "pushup.toml").write_text(QUOTAS)
+    with running(tmp_path / "log", ("--config", f"{tmp_path}/pushup.toml")) as server, server.caller() as caller:
+        statuses = [caller.call("GET", "/v1/cursor").status for _ in range(300)]
+        assert server.trouble() == []
+    assert set(statuses) == {200, 429}
+    assert statuses.index(429) >= 100
 
 
 def test_a_journal(tmp_path: Path) -> None:
