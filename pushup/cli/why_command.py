@@ -64,7 +64,7 @@ def _fate(given: dict[str, Any]) -> str:
 
 
 def _node(node: dict[str, Any]) -> str:
-    name = f"{node['name'] or node['id']}{'' if node['is_alive'] else ' (no longer reports)'}"
+    name = f"{node['name']} ({node['id']}{'' if node['is_alive'] else ', no longer reports'})"
     if not node["applied"]:
         return f"{name} has not applied it: its last report, {_time(node['seen_at'])}, was {node['cursor']}"
     before = f", and not yet at {_time(node['not_at'])}" if "not_at" in node else ""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.command_line import error_of, run
 from tests.server.conftest import Serve
-from tests.server.redis_cluster import cluster_at
+from tests.server.redis_cluster import RedisCluster, cluster_at
 from tests.server.redis_server import RedisServer
 from tests.server.server_process import Server, wait_until
 
@@ -28,6 +28,12 @@ def why(server: Server, *arguments: str) -> str:
     ended = run("why", *arguments, PUSHUP_URL=server.url)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
+
+
+def of_node_1(cluster: RedisCluster, id_: str) -> tuple[str, str]:
+    """What node 0 says of node 1: its id, and whether it still reports; and the rest. Empty if it says nothing."""
+    about, _, rest = why(cluster.nodes[0], id_).partition("  node       node1 (")[2].partition("\n")[0].partition(") ")
+    return about, rest
 
 
 def test_a_flood_evicted_it(tmp_path: Path) -> None:
@@ -62,14 +68,15 @@ def test_a_node_that_stands_still(tmp_path: Path) -> None:
     """The other node says that it has not applied the message; and that it has, once it goes on."""
     with RedisServer(tmp_path / "redis") as redis, cluster_at(redis, tmp_path, 2) as cluster:
         before = cluster.callers[1].publish(["a"], "early")["id"]
-        wait_until(lambda: "node1 reported it" in why(cluster.nodes[0], before), "a report")
+        wait_until(lambda: of_node_1(cluster, before)[1].startswith("reported it"), "a report")
         cluster.nodes[1].signal(signal.SIGSTOP)
         id_ = cluster.callers[0].publish(["a"], "late")["id"]
-        text = "node1 (no longer reports) has not applied it: its last report, 20"
-        wait_until(lambda: text in why(cluster.nodes[0], id_), "the other node to be missed")
-        assert f"was {before}" in why(cluster.nodes[0], id_)
+        wait_until(lambda: of_node_1(cluster, id_)[0].endswith(", no longer reports"), "the other node to be missed")
+        said = of_node_1(cluster, id_)[1]
+        assert said.startswith("has not applied it: its last report, 20")
+        assert said.endswith(f", was {before}")
         cluster.nodes[1].signal(signal.SIGCONT)
-        wait_until(lambda: "node1 reported it as applied at 20" in why(cluster.nodes[0], id_), "it to go on")
+        wait_until(lambda: of_node_1(cluster, id_)[1].startswith("reported it as applied at 20"), "it to go on")
         assert "  now        kept" in why(cluster.nodes[1], id_).splitlines()
 
 
