@@ -245,6 +245,18 @@ def test_open_connections_are_open_descriptors(serve: Serve) -> None:
         assert server.metric("descriptors_limit") > server.metric("descriptors") > 10
 
 
+def test_limits_are_metrics(serve: Serve) -> None:
+    """Each limit can be compared with what is in use of it."""
+    limits: dict[str, Any] = {
+        "unsent_limit_bytes": 30_000_001,
+        "waiting_requests_limit_bytes": 30_000_002,
+        "retention_bytes": 30_000_003,
+        "channels_limit": 30_004,
+    }
+    with serve(**limits) as server:
+        assert {name: server.metric(name) for name in limits} == limits
+
+
 def test_expired_messages_are_reported_as_a_gap(serve: Serve) -> None:
     """Messages older than the retention are dropped, and a client that had not seen them gets a gap."""
     with serve(retention_seconds="1s") as server, server.caller() as caller:
