@@ -4,16 +4,19 @@ The Prometheus text is made from them when `/metrics` is requested.
 
 from __future__ import annotations
 
+import os
+import resource
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import get_args
 
 import psutil
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import GC_COLLECTOR, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from pushup import __version__
 from pushup.core.answer import Answer
 from pushup.core.channel import DropReason, GapReason
 from pushup.core.errors import Refusal
@@ -165,10 +168,14 @@ class Metrics:
 class MetricsPage:
     """The Prometheus text of a node: its counters, and gauges that are read when it is made."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, build: str = "") -> None:
+        """`build`: the commit and the form of the code that runs."""
         self._metrics = metrics
+        self._build = build
         self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
         self.add("process_memory_bytes", "Resident memory of this process", _resident)
+        self.add("descriptors", "Open file descriptors of this process; 0 where the system does not say", _descriptors)
+        self.add("descriptors_limit", "Maximum number of open file descriptors of this process", _descriptors_limit)
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -180,6 +187,10 @@ class MetricsPage:
         yield from self._metrics.collect()
         for name, (text, read) in self._gauges.items():
             yield GaugeMetricFamily(f"pushup_{name}", text, value=read())
+        build = GaugeMetricFamily("pushup_build_info", "The code that runs; always 1", labels=("version", "build"))
+        build.add_metric((__version__, self._build), 1)
+        yield build
+        yield from GC_COLLECTOR.collect()
 
     def text(self) -> bytes:
         return generate_latest(self._registry)
@@ -190,3 +201,15 @@ _process = psutil.Process()
 
 def _resident() -> float:
     return float(_process.memory_info().rss)
+
+
+def _descriptors() -> float:
+    """In one call: to list them took 30 ms for 19,000. Linux gives the number from 6.2 on."""
+    try:
+        return float(os.stat("/proc/self/fd").st_size)
+    except OSError:
+        return 0.0
+
+
+def _descriptors_limit() -> float:
+    return float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -20,6 +20,7 @@ from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.progress_mark import Helpers, MarkFile, Store, lock_file
 from pushup.clock import WATCH_SECONDS, SteadyTime, uptime
 from pushup.core.cursor import next_epoch
+from pushup.host.build_form import build
 from pushup.host.process_limits import connection_limit, spare_garbage_collector
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.wait.demultiplexer import Demultiplexer
@@ -49,7 +50,7 @@ class Host(InOrder):
         """Names this run of the server among the nodes of its cluster."""
         self.steady_time = SteadyTime(wall, uptime)
         self.metrics = Metrics()
-        self.page = MetricsPage(self.metrics)
+        self.page = MetricsPage(self.metrics, build())
         watch, failed = self.steady_time.watch, "clock monitoring failed; restart the server"
         self.add(
             Periodic(watch, WATCH_SECONDS, reactor, if_it_fails=failed),

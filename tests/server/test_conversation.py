@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from pushup import __version__
+from pushup.host.build_form import build
 from tests.server.caller import Caller, data_of, gaps_of
 from tests.server.conftest import Serve
 from tests.server.server_process import Server, wait_until
@@ -229,6 +232,29 @@ def test_health_readiness_and_metrics(caller: Caller, server: Server, channel: s
     page = caller.call("GET", "/metrics")
     assert page.headers["Content-Type"].startswith("text/plain")
     assert "pushup_answer_delay_seconds_bucket" in page.text
+    assert f'pushup_build_info{{build="{build()}",version="{__version__}"}} 1.0' in page.text
+
+
+def test_open_connections_are_open_descriptors(serve: Serve) -> None:
+    """Each of ten clients takes one descriptor of those that the process may open."""
+    with serve() as server, ExitStack() as clients:
+        before = server.metric("descriptors")
+        for _ in range(10):
+            clients.enter_context(server.caller()).cursor()
+        assert server.metric("descriptors") - before == pytest.approx(10, abs=2)
+        assert server.metric("descriptors_limit") > server.metric("descriptors") > 10
+
+
+def test_limits_are_metrics(serve: Serve) -> None:
+    """Each limit can be compared with what is in use of it."""
+    limits: dict[str, Any] = {
+        "unsent_limit_bytes": 30_000_001,
+        "waiting_requests_limit_bytes": 30_000_002,
+        "retention_bytes": 30_000_003,
+        "channels_limit": 30_004,
+    }
+    with serve(**limits) as server:
+        assert {name: server.metric(name) for name in limits} == limits
 
 
 def test_expired_messages_are_reported_as_a_gap(serve: Serve) -> None:
