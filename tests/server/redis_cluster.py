@@ -21,8 +21,9 @@ EXPECTED = (
     r"Redis: .*; publishing is refused until it is back",
     r"; epoch \w+ begins, and gaps are reported to subscribers",
     r"redis_durable is ignored: Redis has a replica",
+    r"has other settings than this node",
 )
-"""What nodes log when Redis is gone, has lost something, or has a replica."""
+"""What nodes log when Redis is gone, has lost something, or has a replica; or when their settings differ."""
 
 
 class RedisCluster:
