@@ -287,13 +287,12 @@ def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Br
     page.add("nodes", "Nodes of the cluster that are known to be alive", lambda: len(node.members()))
     page.add("connections", "Open connections", lambda: edge.connection_count)
     page.add("connections_limit", "Maximum number of open connections", lambda: limits.connections_limit)
-    page.add(
-        "waiting_requests_bytes", "Bytes that count against waiting_requests_limit_bytes", lambda: edge.waiting_bytes
-    )
+    page.add("waiting_requests_bytes", "Bytes in use of waiting_requests_limit_bytes", lambda: edge.waiting_bytes)
     page.add("unsent_bytes", "Bytes that count against unsent_limit_bytes", lambda: edge.unsent_bytes)
     page.add("held_bytes", "Bytes that count against held_limit_bytes", lambda: polls.bytes)
     page.add("channels", "Open channels", lambda: len(node.state.channels))
     page.add("awaited_channels", "Channels that do not exist and that polls wait for", lambda: polls.awaited_count)
     page.add("cached_messages", "Cached messages", lambda: node.state.message_count)
+    page.add("oldest_message_age_seconds", "Age of the oldest message", lambda: node.state.cache.age(broadcast.now()))
     page.add("cached_bytes", "Bytes that count against retention_bytes", lambda: node.state.cache.bytes)
     page.add("waiting_bytes", "Bytes that count against waiting_limit_bytes", lambda: broadcast.waiting_bytes)
