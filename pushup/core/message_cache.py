@@ -48,7 +48,7 @@ class MessageCache:
     def next_time(self) -> float | None:
         """When a message is due to expire next."""
         shelves = [(kept, shelf) for kept in self._classes.values() for shelf in kept.shelves.values()]
-        return min((self._at(shelf.first).time + kept.retention.seconds for kept, shelf in shelves), default=None)
+        return min([self._at(shelf.first).time + kept.retention.seconds for kept, shelf in shelves], default=None)
 
     def age(self, now: float) -> float:
         """Seconds since the oldest message was published; 0 if there is none. O(1)."""
