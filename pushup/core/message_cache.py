@@ -47,12 +47,12 @@ class MessageCache:
     @property
     def next_time(self) -> float | None:
         """When a message is due to expire next."""
-        times = [
-            self._at(shelf.first).time + kept.retention.seconds
-            for kept in self._classes.values()
-            for shelf in kept.shelves.values()
-        ]
-        return min(times, default=None)
+        shelves = [(kept, shelf) for kept in self._classes.values() for shelf in kept.shelves.values()]
+        return min([self._at(shelf.first).time + kept.retention.seconds for kept, shelf in shelves], default=None)
+
+    def age(self, now: float) -> float:
+        """Seconds since the oldest message was published; 0 if there is none. O(1)."""
+        return now - self._messages.oldest.time if self._messages else 0.0
 
     def use_limits(self) -> None:
         """The rules have other limits now. O(classes)."""
@@ -151,10 +151,7 @@ class MessageCache:
     # Messages go.
 
     def expire(self, time: float, most: int) -> int:
-        """Drop what is due at `time` until `most` is reached; returns how much it was.
-
-        A message counts once for each of its channels.
-        """
+        """Drop what is due at `time` until `most` is reached; returns how much: a message counts for each channel."""
         gone = 0
         for _, kept in sorted(self._classes.items()):  # in the same order in every replica
             horizon = time - kept.retention.seconds

@@ -257,6 +257,19 @@ def test_limits_are_metrics(serve: Serve) -> None:
         assert {name: server.metric(name) for name in limits} == limits
 
 
+def test_the_age_of_the_oldest_message_is_a_metric(serve: Serve) -> None:
+    """It grows with time, whatever is published later, and shrinks when the oldest message is evicted."""
+    with serve(retention_messages=2) as server, server.caller() as caller:
+        assert server.metric("oldest_message_age_seconds") == 0
+        caller.publish(["a"], "oldest")
+        wait_until(lambda: server.metric("oldest_message_age_seconds") > 0.5, "the message to get old")
+        before = time.monotonic()
+        caller.publish(["a"], "second")
+        assert server.metric("oldest_message_age_seconds") > 0.5
+        caller.publish(["a"], "third")
+        assert server.metric("oldest_message_age_seconds") <= time.monotonic() - before
+
+
 def test_expired_messages_are_reported_as_a_gap(serve: Serve) -> None:
     """Messages older than the retention are dropped, and a client that had not seen them gets a gap."""
     with serve(retention_seconds="1s") as server, server.caller() as caller:
