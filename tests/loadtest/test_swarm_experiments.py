@@ -162,6 +162,12 @@ def test_a_page_far_away() -> None:
     assert 1e3 * far_away.ONE_WAY_SECONDS <= stream["trip p50 ms"] < polls["trip p50 ms"]
 
 
+def test_an_answer_far_away() -> None:
+    """A token waits for the pieces of its writer, and travels one way."""
+    slow, quick = (float(row[1]) for row in far_away.answers(1.0).rows)
+    assert 1e3 * far_away.ONE_WAY_SECONDS <= quick < slow
+
+
 def test_raw_events_beside_json() -> None:
     """Every message comes, in both formats."""
     ((table,), _) = raw_events.measure(subscribers=20, seconds=1.0, rounds=1)
