@@ -229,7 +229,7 @@ def make_tokens(settings: Settings, host: Host) -> Tokens | None:
 
 
 def make_proxies(settings: Settings) -> TrustedProxies | None:
-    """Whom to believe where requests come from; None: nobody."""
+    """The proxies that are believed about whom they speak for; None: none is."""
     field: ClientField = "Forwarded" if settings.server.client_field == "Forwarded" else "X-Forwarded-For"
     return TrustedProxies(settings.server.trusted_proxies, field) if settings.server.trusted_proxies else None
 

@@ -81,7 +81,7 @@ class EdgeContext:
     forget: Callable[[Watched], None]
     """Removes a connection from its edge and from the demultiplexer; its socket must still be open."""
     proxies: TrustedProxies | None = None
-    """Whom to believe where requests come from; None: nobody."""
+    """The proxies that are believed about whom they speak for; None: none is."""
     draining: bool = False
     """Whether every response is the last of its connection, because the node is stopping."""
     now: float = 0.0

@@ -180,7 +180,7 @@ class Relay:
 
 
 def _is_about_rows(error: ClientError) -> bool:
-    """Whether the server refuses messages for good; not the key, the producer, or everything."""
+    """Whether the messages are at fault, and not the key, the producer or the address."""
     field = str(error.problem.get("field", ""))
     if error.status in (403, 404):
         return field == "channels"

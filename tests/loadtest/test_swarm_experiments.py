@@ -162,6 +162,13 @@ def test_a_page_far_away() -> None:
     assert 1e3 * far_away.ONE_WAY_SECONDS <= stream["trip p50 ms"] < polls["trip p50 ms"]
 
 
+def test_an_answer_far_away() -> None:
+    """Every token comes, and has travelled one way."""
+    rows = far_away.answers(1.0).rows
+    assert [row[0] for row in rows] == ["0.05", "0.015"]
+    assert all(1e3 * far_away.ONE_WAY_SECONDS <= float(row[1]) <= float(row[2]) for row in rows)
+
+
 def test_raw_events_beside_json() -> None:
     """Every message comes, in both formats."""
     ((table,), _) = raw_events.measure(subscribers=20, seconds=1.0, rounds=1)

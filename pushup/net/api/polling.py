@@ -61,7 +61,7 @@ class Polling:
         return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._granted, poll, exchange))
 
     def _open(self, poll: Poll, exchange: Exchange) -> None:
-        """A poll that everybody may, and that nobody counts."""
+        """A poll that needs no grant and has no quota."""
         result = self._node.poll(poll, exchange)
         if isinstance(result, Subscription):
             exchange.hold(result)

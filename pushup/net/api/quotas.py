@@ -115,10 +115,7 @@ class Rate:
 
 
 Place = tuple[Per, str]
-"""For whom a poll is held."""
-
-_Key = tuple[Per, str]
-"""For whom a limit is; without a name, for each that has no limit of its own."""
+"""For whom something counts or is limited. A limit without a name is for each that has none of its own."""
 
 
 class Quotas:
@@ -132,8 +129,8 @@ class Quotas:
 
     def use(self, tables: tuple[QuotaTable, ...]) -> None:
         """Count by other quotas from now on. What was used before is forgotten, except for held polls."""
-        self._rates: dict[Unit, dict[_Key, Rate]] = {unit: {} for unit in _UNITS}
-        self._most_held: dict[_Key, int] = {}
+        self._rates: dict[Unit, dict[Place, Rate]] = {unit: {} for unit in _UNITS}
+        self._most_held: dict[Place, int] = {}
         for table in tables:
             key = table.per, table.name
             for unit in _UNITS:
@@ -173,7 +170,7 @@ class Quotas:
         return place
 
     def release(self, place: Place | None) -> None:
-        """A poll or stream is not held any more."""
+        """A poll or stream has ended; `place` is what `hold` returned for it."""
         if place is not None:
             left = self._held[place] - 1
             if left:
@@ -186,7 +183,7 @@ _WHOSE: dict[Per, str] = {"key": "this publish key", "subject": "this user", "ad
 
 
 def _counted_as(grant: Grant, exchange: Exchange) -> tuple[Per, str]:
-    """Whose requests those of this grant are; without a name, nobody's (a Unix socket)."""
+    """For whom a request counts. The name is empty for a client of a Unix socket, whom no quota limits."""
     if grant.key_name:
         return "key", grant.key_name
     if grant.subject or grant.is_of_token:

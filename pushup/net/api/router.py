@@ -56,8 +56,8 @@ class Call(NamedTuple):
 
     @property
     def is_counted(self) -> bool:
-        """Whether quotas of requests count it at once. Health is for everybody, and polls count when it is known whose
-        they are."""
+        """Whether it counts as a request before its handler runs. Polls and streams count once they are read, and
+        requests for health and metrics never do."""
         return self.path.startswith("/v1/") and self.requires != "read"
 
 
