@@ -27,12 +27,17 @@ def status(as_json: bool, url: str, key: str | None) -> None:
             if not error.problem:
                 raise
             ready = dict(error.problem)
-        nodes = client.call("GET", "/v1/nodes")["nodes"]
+        nodes = sorted(client.call("GET", "/v1/nodes")["nodes"], key=_shown)
     differing = dict(_differing(nodes))
     for line in [json.dumps({"ready": ready, "nodes": nodes})] if as_json else _lines(ready, nodes, differing):
         click.echo(line)
     if ready["status"] != "ready" or differing:
         raise SystemExit(1)
+
+
+def _shown(node: dict[str, Any]) -> str:
+    name: str = node["name"] or node["id"]
+    return name
 
 
 def _lines(ready: dict[str, Any], nodes: list[dict[str, Any]], differing: dict[str, dict[str, str]]) -> Iterator[str]:
@@ -42,8 +47,7 @@ def _lines(ready: dict[str, Any], nodes: list[dict[str, Any]], differing: dict[s
     rows = [("node", "behind", "held polls", "addresses", "version")]
     for node in nodes:
         behind = last - int(node["cursor"].rpartition("-")[2] or 0)
-        shown = node["name"] or node["id"]
-        rows.append((shown, str(behind), str(node["held_polls"]), " ".join(node["addresses"]), node["version"]))
+        rows.append((_shown(node), str(behind), str(node["held_polls"]), " ".join(node["addresses"]), node["version"]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
@@ -58,6 +62,6 @@ def _differing(nodes: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, str
     """Each setting that differs, with the digest of each node. Nodes of an earlier release tell none."""
     telling = [node for node in nodes if node.get("settings") is not None]
     for name in sorted({name for node in telling for name in node["settings"]}):
-        values = {node["name"] or node["id"]: node["settings"].get(name, "") for node in telling}
+        values = {_shown(node): node["settings"].get(name, "") for node in telling}
         if len({*values.values()}) > 1:
             yield name, values

@@ -131,8 +131,10 @@ def run(
         processes |= started
         followers: dict[str, list[dict[str, Any]]] = {"stream": [], "poll": []}
         gaps: list[Gap] = []
+        seen = 0  # when the application was started
         for transport in followers:
             client = Client(urls, retry_seconds=(0.1, 0.5))
+            stack.callback(client.close)
             thread = threading.Thread(target=_follow, args=(client, transport, followers[transport], gaps))
             thread.start()
             stack.callback(thread.join)
@@ -140,21 +142,30 @@ def run(
         for number in range(kills):
             time.sleep(rng.uniform(0.5, 1.5))
             name = rng.choice(list(processes))
+            if name == "application":  # on a busy machine it takes seconds to begin
+                _wait(lambda seen=seen: len(followers["stream"]) > seen)
             counts[name] += 1
             show(f"{number + 1}: kill {name}; {len(followers['stream'])} messages")
             processes[name].kill()
             time.sleep(rng.choice([0.0, 0.0, 0.5]))
             processes[name].start()
+            if name == "application":
+                seen = len(followers["stream"])
+        _wait(lambda: len(followers["stream"]) > seen)
         processes["application"].kill()
         time.sleep(1.0)  # PostgreSQL may still be committing what it sent
         with engine.connect() as connection:
             committed = set(connection.scalars(select(truth.c.name)))
-        end = time.monotonic() + DRAIN_SECONDS
-        while time.monotonic() < end and any(len(seen) < len(committed) for seen in followers.values()):
-            time.sleep(0.2)
+        _wait(lambda: all(len(each) >= len(committed) for each in followers.values()))
         time.sleep(1.0)  # what comes twice, comes now
     renamed = (folder / "relay.log").read_text().count("restored or copied")
     return Result(committed, followers, len(gaps), counts, renamed)
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + DRAIN_SECONDS
+    while time.monotonic() < end and not condition():
+        time.sleep(0.1)
 
 
 def _node(serve: list[str], address: str, folder: Path, number: int) -> list[str]:
