@@ -28,8 +28,8 @@ CLUSTER_PROGRAMS := redis-server haproxy openssl
 CLUSTER_PACKAGES := redis-server haproxy openssl
 TEST_PROGRAMS := $(CLUSTER_PROGRAMS) nginx curl chromium chromedriver node initdb
 TEST_PACKAGES := $(CLUSTER_PACKAGES) nginx curl chromium chromium-driver nodejs postgresql
-BROWSER_PROGRAMS := firefox-esr WebKitWebDriver Xvfb npm
-BROWSER_PACKAGES := firefox-esr webkit2gtk-driver xvfb npm
+LONG_PROGRAMS := firefox-esr WebKitWebDriver Xvfb npm promtool prometheus-alertmanager
+LONG_PACKAGES := firefox-esr webkit2gtk-driver xvfb npm prometheus prometheus-alertmanager
 
 # $(call need,PROGRAMS,PACKAGES): install the packages if a program is missing, and fail if that fails.
 need = @for program in $(1); do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
@@ -97,7 +97,7 @@ test: lint
 # In parts, for measuring coverage makes tests twice as slow. All are run before it fails. Only the compiled part has the
 # tests marked `thorough`. A test with processes that fails is run once more, alone (.ci/again.py).
 test-all: lint
-	$(call need,$(TEST_PROGRAMS) $(BROWSER_PROGRAMS),$(TEST_PACKAGES) $(BROWSER_PACKAGES))
+	$(call need,$(TEST_PROGRAMS) $(LONG_PROGRAMS),$(TEST_PACKAGES) $(LONG_PACKAGES))
 	@$(MAKE) --no-print-directory coverage || failed="make coverage"; \
 	$(PYTEST) -m "not processes and not thorough" $(COVERING:%=--ignore %) || failed="$$failed, pytest -m \"not processes\""; \
 	$(MAKE) --no-print-directory test-compiled TESTS=tests COMPILED_TESTS="not processes and not interpreted" || failed="$$failed, make test-compiled"; \

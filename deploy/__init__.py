@@ -8,6 +8,7 @@
 | `front` | HAProxy's configuration, for any number of nodes |
 | `environment` | sets up the virtual environment that the Makefile uses |
 | `compiled` | compiles PushUp in a copy of this project, for its tests |
+| `monitoring/` | alerts of Prometheus, and a dashboard for Grafana |
 | `site/` | the documentation as a site |
 | `release/` | what a release publishes, and whether it can be made |
 | `example/` | an application whose pages are updated through PushUp |

@@ -9,6 +9,7 @@ import resource
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
+from math import nan
 from typing import get_args
 
 import psutil
@@ -200,7 +201,11 @@ _process = psutil.Process()
 
 
 def _resident() -> float:
-    return float(_process.memory_info().rss)
+    """Reading it takes a file descriptor; not a number when there is none left."""
+    try:
+        return float(_process.memory_info().rss)
+    except OSError:
+        return nan
 
 
 def _descriptors() -> float:

@@ -282,8 +282,8 @@ def _application(api: Api, clock: IReactorTime, settings: Settings) -> Applicati
 def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Broadcast, streaming: Streaming) -> None:
     for name in ("connections_limit", "unsent_limit_bytes", "waiting_requests_limit_bytes"):
         page.add(name, f"The limit {name}", partial(getattr, edge.limits, name))
-    page.add("retention_bytes", "The limit retention_bytes", lambda: node.state.limits.retention_bytes)
-    page.add("channels_limit", "Maximum number of open channels", lambda: node.state.limits.channels_limit)
+    for name in ("retention_bytes", "retention_seconds", "channels_limit"):
+        page.add(name, f"The limit {name}", lambda name=name: getattr(node.state.limits, name))  # type: ignore[misc]
     page.add("held_polls", "Held polls, and event streams that wait for the next event", lambda: node.polls.count)
     page.add("streams", "Open event streams", lambda: streaming.count)
     page.add("ready", "1 if load balancers should send new clients here, else 0", lambda: node.why_not_ready() is None)

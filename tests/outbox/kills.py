@@ -143,7 +143,7 @@ def run(
             time.sleep(rng.uniform(0.5, 1.5))
             name = rng.choice(list(processes))
             if name == "application":  # on a busy machine it takes seconds to begin
-                _wait(lambda seen=seen: len(followers["stream"]) > seen)
+                _wait_for(followers, seen + 1)
             counts[name] += 1
             show(f"{number + 1}: kill {name}; {len(followers['stream'])} messages")
             processes[name].kill()
@@ -151,20 +151,21 @@ def run(
             processes[name].start()
             if name == "application":
                 seen = len(followers["stream"])
-        _wait(lambda: len(followers["stream"]) > seen)
+        _wait_for(followers, seen + 1)
         processes["application"].kill()
         time.sleep(1.0)  # PostgreSQL may still be committing what it sent
         with engine.connect() as connection:
             committed = set(connection.scalars(select(truth.c.name)))
-        _wait(lambda: all(len(each) >= len(committed) for each in followers.values()))
+        _wait_for(followers, len(committed))
         time.sleep(1.0)  # what comes twice, comes now
     renamed = (folder / "relay.log").read_text().count("restored or copied")
     return Result(committed, followers, len(gaps), counts, renamed)
 
 
-def _wait(condition: Callable[[], bool]) -> None:
+def _wait_for(followers: dict[str, list[dict[str, Any]]], count: int) -> None:
+    """Wait, but not for ever, until each has seen so many messages."""
     end = time.monotonic() + DRAIN_SECONDS
-    while time.monotonic() < end and not condition():
+    while time.monotonic() < end and any(len(seen) < count for seen in followers.values()):
         time.sleep(0.1)
 
 

@@ -6,6 +6,7 @@ import re
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.server.conftest import Serve
@@ -66,3 +67,15 @@ def test_few_files(serve: Serve, files: int) -> None:
     with serve(files=files) as server, server.caller() as caller:
         caller.publish(["a"], 1)
         assert server.metric("connections_limit") == files / 2
+
+
+def test_metrics_need_no_descriptor(serve: Serve) -> None:
+    """They tell how many there are when all are in use."""
+    with serve() as server, server.caller() as caller:
+        caller.call("GET", "/metrics")
+        in_use = server.process.num_fds()
+        server.process.rlimit(psutil.RLIMIT_NOFILE, (in_use, in_use))
+        reply = caller.call("GET", "/metrics")
+        assert reply.status == 200, reply.text
+        assert f"pushup_descriptors_limit {in_use}" in reply.text
+        assert "pushup_process_memory_bytes NaN" in reply.text
