@@ -33,7 +33,7 @@ FILES_LIMIT = 8192
 """Maximum open files of a container: as on a small machine, where nobody may raise the limit."""
 
 INSTALL_SECONDS = 1500
-"""How long install.sh may take on a fresh machine; most of the time goes into compiling compose."""
+"""How long install.sh may take on a fresh machine, on which other tests run."""
 
 _CLONE_NEWNET = 0x40000000
 

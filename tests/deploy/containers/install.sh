@@ -2,7 +2,7 @@
 # Gets what the tests with containers need, and prints the folder that has it: `docker-compose`; `base.tar`, the root of the
 # stand-in images; `debian.tar`, a Debian with systemd and little else. What is there already stays as it is; delete the folder to make it again. As root, on Debian.
 set -eu
-COMPOSE=v2.40.3
+COMPOSE=2.26.1-4
 ROOT_PACKAGES=ca-certificates,netbase,tzdata,openssl,python3,python3-venv,python3-dev,gcc,libc6-dev,haproxy,redis-server
 
 fail() { echo "The tests with containers cannot run: $1" >&2; exit 1; }
@@ -27,16 +27,18 @@ trap 'exit 1' HUP INT TERM
 
 compose=$folder/docker-compose-$COMPOSE
 if [ ! -x "$compose" ]; then
-    # Debian's docker-compose is 1.29, which does not know `name:`. Compose 2 is a Go module. It has exclude directives, so
-    # `go install` does not take it; a module that requires it does.
-    command -v go > /dev/null || fail "compose $COMPOSE is built by Go 1.24.9 or later, and there is no go. Install it."
-    echo "Building compose $COMPOSE; this takes minutes, once ..." >&2
-    (
-        cd "$work" && export GOFLAGS=-mod=mod && go mod init compose && go get "github.com/docker/compose/v2/cmd@$COMPOSE" &&
-            go build -trimpath -buildvcs=false -o docker-compose \
-                -ldflags "-s -w -X github.com/docker/compose/v2/internal.Version=$COMPOSE" github.com/docker/compose/v2/cmd
-    ) > "$work/log" 2>&1 || { tail -20 "$work/log" >&2; fail "compose $COMPOSE could not be built from its Go module."; }
-    mv "$work/docker-compose" "$compose"
+    # Bookworm's is 1.29, which does not know `name:`. That of the next Debian runs here, too: it needs nothing but libc.
+    case $(dpkg --print-architecture) in
+        amd64) sum=47681197cb2b1ab88206b42a1a92fc75f50d9530a6322d03494a473eed0408ea ;;
+        arm64) sum=bbafaa666f3e7fa00ad36f2a8bab889f1c791ca8743d674e7267a3d07203869c ;;
+        *) fail "the checksum of compose is not known here for $(dpkg --print-architecture)." ;;
+    esac
+    package=docker-compose_${COMPOSE}_$(dpkg --print-architecture).deb
+    /usr/lib/apt/apt-helper download-file "http://deb.debian.org/debian/pool/main/d/docker-compose/$package" \
+        "$work/compose.deb" "SHA256:$sum" > "$work/log" 2>&1 ||
+        { tail -20 "$work/log" >&2; fail "compose $COMPOSE could not be downloaded from Debian."; }
+    dpkg-deb --extract "$work/compose.deb" "$work/compose"
+    mv "$work/compose/usr/libexec/docker/cli-plugins/docker-compose" "$compose"
 fi
 
 base=$folder/base-bookworm-2.tar
