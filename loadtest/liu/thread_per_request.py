@@ -138,6 +138,9 @@ class _Node(HoldsState):
     def trace(self, message: Cursor, reader: Cursor | None) -> None:
         return None
 
+    def keep_traceparent(self, published: object, traceparent: str) -> None:
+        pass
+
     is_draining = False
 
     @property

@@ -85,7 +85,7 @@ class Journal(OneNode):
         self._waiting: deque[Waiting] = deque()
         self._group: deque[Waiting] = deque()  # those being written
         self._busy = False
-        self._outage_log = OutageLog(clock, "publishing is refused: {}".format)
+        self._outage_log = OutageLog(clock, "publishing is refused: {reason}")
         self._trouble: PushUpError | None = None  # why commands are refused, if they are
         self._first: tuple[Command, ...] = ()  # what could not be written at the start
         self._retry: IDelayedCall | None = None

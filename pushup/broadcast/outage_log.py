@@ -6,8 +6,6 @@ at most once a minute, even if outages come and go.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -21,11 +19,11 @@ _log = Logger()
 
 
 class OutageLog:
-    """Logs when publishing is refused, and when it works again. `line` makes a log line from a reason."""
+    """Logs when publishing is refused, and when it works again. `text`: what it logs, with `{reason}` in it."""
 
-    def __init__(self, clock: IReactorTime, line: Callable[[str], str]) -> None:
+    def __init__(self, clock: IReactorTime, text: str) -> None:
         self._clock = clock
-        self._line = line
+        self._text = text
         self._since: float | None = None
         self._reason = ""
         self._is_logged = False
@@ -46,7 +44,7 @@ class OutageLog:
             return False
         self._logged_at[reason] = now
         self._is_logged = True
-        _log.error("{line}", line=self._line(reason))
+        _log.error(self._text, reason=reason)
         return True
 
     def over(self) -> bool:
@@ -56,8 +54,8 @@ class OutageLog:
         seconds, self._since = self._clock.seconds() - self._since, None
         if self._is_logged:
             _log.info(
-                "publishing works again; it was refused for {seconds} s ({reason})",
-                seconds=f"{seconds:.1f}",
+                "publishing works again; it was refused for {seconds:.1f} s ({reason})",
+                seconds=seconds,
                 reason=self._reason,
             )
         return True

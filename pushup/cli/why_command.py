@@ -35,6 +35,8 @@ def _lines(given: dict[str, Any]) -> Iterator[str]:
         yield f"  channels   {', '.join(given['channels'])}"
     if (acknowledged := given.get("acknowledged")) is not None:
         yield f"  accepted   {'by this node' if acknowledged else 'not by this node'}"
+    if "traceparent" in given:
+        yield f"  trace      {given['traceparent']}"
     yield f"  now        {_fate(given)}"
     for node in given.get("nodes", ()):
         yield f"  node       {_node(node)}"

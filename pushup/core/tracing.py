@@ -63,7 +63,7 @@ class Trace(Struct, frozen=True, omit_defaults=True):
 
     `time`: when it was published; `bytes`: of its data; `key`: the name of the publisher's key. `kept_by`: those of its
     channels that keep it. `dropped_before`: when what is forgotten was dropped at the latest. `acknowledged`: whether
-    this node answered the publisher; None: not known. Seconds since the epoch.
+    this node answered the publisher; None: not known. `traceparent`: that of its request. Seconds since the epoch.
     """
 
     id: str
@@ -77,6 +77,7 @@ class Trace(Struct, frozen=True, omit_defaults=True):
     dropped_before: float | None = None
     node: str = ""
     acknowledged: bool | None = None
+    traceparent: str | None = None
     nodes: tuple[Applied, ...] = ()
     reader: Reader | None = None
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Any, TextIO
 
 from twisted.logger import (
     FilteringLogObserver,
@@ -18,6 +19,9 @@ from twisted.logger import (
     globalLogBeginner,
 )
 from zope.interface import implementer
+
+FIELD_LIMIT = 1000
+"""Characters of a field in a JSON line."""
 
 
 def start_logging(
@@ -43,7 +47,7 @@ def start_logging(
 
 @implementer(ILogObserver)
 class LineObserver:
-    """Writes each event as one line: time, level, namespace (JSON only) and text."""
+    """Writes each event as one line: time, level and text; as JSON, also its namespace (`where`) and its fields."""
 
     def __init__(self, stream: TextIO, *, as_json: bool, process: str = "") -> None:
         self._stream = stream
@@ -59,6 +63,8 @@ class LineObserver:
             text = f"{text}\n{failure.getTraceback()}".strip()
         if self._as_json:
             line = {"time": time, "level": level, "where": event["log_namespace"], "text": text}
+            if fields := _fields(event):
+                line["fields"] = fields
             if self._process:
                 line["process"] = self._process
             self._stream.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -66,3 +72,18 @@ class LineObserver:
             process = f"{self._process}: " if self._process else ""
             self._stream.write(f"{time} {level:5} {process}{text}\n")
         self._stream.flush()
+
+
+def _fields(event: LogEvent) -> dict[str, Any]:
+    """What the event was logged with; Twisted's own entries begin with `log_`."""
+    return {name: _plain(value) for name, value in event.items() if not name.startswith("log_")}
+
+
+def _plain(value: object) -> Any:
+    """A value as JSON has it; anything that JSON does not know as text."""
+    if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if type(value) is list:
+        return [_plain(each) for each in value]
+    text = str(value)
+    return text if len(text) <= FIELD_LIMIT else text[:FIELD_LIMIT] + "..."

@@ -1,8 +1,7 @@
 """A client's connection: bytes in, requests to the application one at a time, responses out (Hsu §3.2).
 
 What happens to it is an `Event`; `connection_states` decides what follows. Requests behind an open one wait in the
-pipeline. A response goes straight to the kernel. What the kernel does not accept is buffered, and no request begins
-until it is sent, so what a client that does not read can cost is bounded.
+pipeline. What the kernel does not accept of a response is buffered, and until it is sent no other request begins.
 """
 
 from __future__ import annotations
@@ -128,6 +127,9 @@ class Connection:
         """Open a request; it may be answered before this returns."""
         self.phase = AFTER_BEGUN[self.phase]
         application = self._context.application
+        if self._context.proxies is not None:
+            head = request.head if isinstance(request, RejectedRequest) else request
+            self._client = self._context.proxies.client(head, Client.of(self.socket))
         if isinstance(request, RejectedRequest):
             error, head = request
             self._options = last(None if head is None else options_for(head, application))
@@ -135,8 +137,6 @@ class Connection:
             return
         is_usual = request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers
         self._options = None if is_usual else options_for(request, application)
-        if self._context.proxies is not None:
-            self._client = self._context.proxies.client(request, Client.of(self.socket))
         application(request, self)
 
     def _take(self, parser: RequestParser, requests: Sequence[Request | RejectedRequest]) -> None:

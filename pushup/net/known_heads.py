@@ -36,7 +36,12 @@ _VERSION = b" HTTP/1.1\r\n"
 
 _END = b"\r\n\r\n"
 
-_RARE = frozenset((b"transfer-encoding", b"expect", b"upgrade", b"connection", b"idempotency-key", b"last-event-id"))
+_RARE = frozenset(
+    (
+        b"transfer-encoding", b"expect", b"upgrade", b"connection", b"idempotency-key", b"last-event-id",
+        b"traceparent", b"tracestate",
+    )
+)  # fmt: skip
 """Fields that change how a request is read or answered, and those with another value each time; but `Connection:
 keep-alive` changes nothing.
 """

@@ -231,10 +231,11 @@ class Listener:
         """Stop watching for a while: a connection that cannot be accepted would be reported again and again."""
         if count := self._rarely.passes("pause"):
             _log.error(
-                "cannot accept on {address}: {error}; new clients wait, and accepting is retried every second{again}",
+                "cannot accept on {address}: {error}; new clients wait, and accepting is retried every second"
+                + " (failed {times} times since last logged)" * (count > 1),
                 address=self.address,
                 error=os.strerror(error.errno or 0),
-                again=f" (failed {count} times since last logged)" if count > 1 else "",
+                times=count,
             )
         self._reactor.removeReader(self)
         self._clock.callLater(PAUSE_SECONDS, self._resume)

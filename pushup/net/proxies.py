@@ -34,12 +34,13 @@ class TrustedProxies:
         self._field: bytes = field.lower().encode()
         self._is_rfc = field == "Forwarded"
 
-    def client(self, request: Request, peer: Client) -> Client:
+    def client(self, request: Request | None, peer: Client) -> Client:
         """Who sent the request: of the addresses that it came through, the last one that is not trusted.
 
-        `peer`: the other end of the connection. What clients themselves write into the field stands before that.
+        `request`: its head, None if that has not arrived. `peer`: the other end of the connection. What clients
+        themselves write into the field stands before that.
         """
-        value = request.headers.get(self._field)
+        value = None if request is None else request.headers.get(self._field)
         if value is None or not self._trusts(peer.host):
             return peer
         client = peer

@@ -178,12 +178,13 @@ class Supervisor:
             _log.info("worker {number} has stopped and is being replaced", number=number)
         elif times := self._rarely.passes(f"worker {number}"):
             _log.error(
-                "worker {number} died ({status}) after {lived:.0f} s and is being replaced{again}; "
-                "its clients reconnect to the others",
+                "worker {number} died ({status}) after {lived:.0f} s and is being replaced"
+                + " ({times} times since last logged)" * (times > 1)
+                + "; its clients reconnect to the others",
                 number=number,
                 status=told(status),
                 lived=lived,
-                again=f" ({times} times since last logged)" if times > 1 else "",
+                times=times,
             )
         self._retries[number] = self._clock.callLater(pause, self._start_again, number)
 

@@ -40,7 +40,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def outage_log(clock: Clock) -> OutageLog:
-    return OutageLog(clock, "refused: {}".format)
+    return OutageLog(clock, "refused: {reason}")
 
 
 def test_the_beginning_and_the_duration_are_logged(outage_log: OutageLog, clock: Clock, lines: list[str]) -> None:

@@ -16,6 +16,7 @@ from pushup.metrics import Metrics
 from pushup.net.application_interface import Application
 from pushup.net.edge import Edge
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
+from pushup.net.proxies import TrustedProxies
 from pushup.testing.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemoryReactor, InMemorySocket
 
 START = 1_800_000_000.0
@@ -113,6 +114,7 @@ class InMemoryServer:
         demultiplexer: InMemoryDemultiplexer | None = None,
         limits: EdgeLimits | None = None,
         request_limits: RequestLimits | None = None,
+        proxies: TrustedProxies | None = None,
     ) -> None:
         self.clock = clock or make_clock()
         self.wall: Callable[[], float] = self.clock.seconds
@@ -129,6 +131,7 @@ class InMemoryServer:
             limits=limits or EdgeLimits(),
             request_limits=request_limits or RequestLimits(),
             metrics=self.metrics,
+            proxies=proxies,
         )
         self.edge.start()
         self.listening = InMemoryListeningSocket()

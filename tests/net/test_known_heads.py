@@ -89,6 +89,7 @@ def test_what_is_remembered(data: bytes) -> None:
         get(b"/", FIELDS + b"\r\nAccept: text/html"),
         get(b"/", FIELDS + b"\r\nLast-Event-ID: e-1"),
         post(b"abc").replace(b"Host", b"Idempotency-Key: 1\r\nHost"),
+        post(b"abc").replace(b"Host", b"Traceparent: 1\r\nHost"),
         get(b"/", FIELDS + b"\r\nX: " + bytes(HEAD_LIMIT_BYTES).replace(b"\0", b"x")),
         b"\r\n" + get(b"/"),
         get(b"/") + get(b"/"),

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pushup.net.api.request_log import RequestLog
 from pushup.net.application_interface import Client
 from pushup.net.proxies import HOPS_LIMIT, TrustedProxies
 from pushup.net.requests_and_responses import Request
+from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_server import InMemoryServer
+from tests.net.observed_log import logged_at
+from tests.net.scripted_application import get
 
 TRUSTED = ("10.0.0.0/8", "2001:db8::/32", "unix")
 PROXY = Client("10.0.0.1", 4711)
@@ -65,6 +70,30 @@ def test_only_trusted_proxies_are_believed() -> None:
     assert client("192.0.2.7", Client("")).host == "192.0.2.7"  # a Unix socket
     assert client("192.0.2.7", Client("gone")) == Client("gone")
     assert str(client("192.0.2.7")) == "192.0.2.7"
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_who_is_refused(pieces: int) -> None:
+    """Each request through one connection of a proxy has its own client, also one that is refused by its head; one of
+    which no head has arrived comes from the proxy."""
+    node = InMemoryNode(publish_keys=("a-key-that-is-long-enough",))
+    proxies = TrustedProxies(["127.0.0.1"], "X-Forwarded-For")
+    server = InMemoryServer(RequestLog(node.api, node.clock), clock=node.clock, proxies=proxies)
+
+    def told(text: bytes) -> list[str]:
+        """What is logged of these bytes, after a request of another client."""
+        connection = server.connect()
+        connection.send(get(b"/healthz", b"X-Forwarded-For: 192.0.2.1\r\n"))
+        with logged_at("info") as lines:
+            size = len(text) // pieces
+            for begin in range(0, len(text), size):
+                connection.send(text[begin : begin + size])
+        return [line.partition(": ")[0] for line in lines]
+
+    head = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.2\r\nContent-Length: 2\r\n"
+    assert told(head + b"\r\n{}") == ["refused a request from 192.0.2.2"]
+    assert told(head + b"Authorization: Bearer wrong\r\n\r\n{}") == ["refused a request from 192.0.2.2"]
+    assert told(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03") == ["refused a request from 127.0.0.1:50000"]
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=80), st.booleans())

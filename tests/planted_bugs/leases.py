@@ -126,8 +126,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/session.py",
-                "        if not self._outage_log.has_open_outage:\n            _log",
-                "        self._trouble = None\n        if not self._outage_log.over():\n            _log",
+                "        if place != self._followed or not self._outage_log.has_open_outage:\n",
+                "        self._trouble = None\n        if not self._outage_log.over():\n",
             ),
         ),
         test=REFUSALS,

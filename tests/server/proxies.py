@@ -40,6 +40,8 @@ listen front
     bind {address}
     compression algo gzip
     compression type text/event-stream
+    option forwardfor
+    http-reuse always
     server node {pushup}
 """
 

@@ -315,8 +315,10 @@ def test_json_log(serve: Serve) -> None:
         server.signal(signal.SIGTERM)
         assert server.wait() == 0
         lines = [json.loads(line) for line in server.log_lines()]
-        assert all(set(line) == {"time", "level", "where", "text"} for line in lines)
+        assert all(line.keys() - {"fields"} == {"time", "level", "where", "text"} for line in lines)
         assert "stopped" in [line["text"] for line in lines]
+        address = server.url.removeprefix("http://")
+        assert [line["fields"] for line in lines if line["text"].startswith("listening")] == [{"addresses": address}]
 
 
 def test_log_level(serve: Serve) -> None:

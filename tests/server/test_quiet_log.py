@@ -61,5 +61,6 @@ def test_connections_to_redis_are_not_logged(tmp_path: Path, stack: ExitStack) -
     cluster = RedisCluster(redis, tmp_path, stack)
     cluster.start(redis.url.replace("127.0.0.1", "localhost"))
     lines = cluster.nodes[0].log_lines()
-    assert lines
+    (followed,) = [line for line in lines if "following the log in Redis" in line]
+    assert followed.endswith(f"; the master is localhost:{redis.port} (127.0.0.1)")
     assert [line for line in lines if "actory" in line or "twisted" in line.lower()] == []

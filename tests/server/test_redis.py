@@ -746,12 +746,22 @@ def test_sentinels_name_the_current_master(redis: RedisServer, tmp_path: Path, c
         chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
         assert try_to_publish(cluster.next(), [channel], "before", ack="replicated").value["ack"] == "replicated"
         chain.poll_until("before")
+        masters = [f"127.0.0.1:{redis.port}"]
+        assert [masters_followed(server) for server in cluster.nodes] == [masters, masters]
         redis.kill()
         publish_in_the_end(cluster.callers[0], [channel], "after")
         chain.poll_until("after")
         assert (chain.data, chain.gaps) == (["before", "after"], [])
         cluster.wait_until_publishing()
         assert cluster.trouble() == []
+        masters.append(f"127.0.0.1:{replica.port}")
+        assert [masters_followed(server) for server in cluster.nodes] == [masters, masters]
+
+
+def masters_followed(server: Server) -> list[str]:
+    """Where Redis was each time that the log says it."""
+    lines = [line for line in server.log_lines() if "following the log in Redis" in line]
+    return [line.partition("; the master is ")[2] for line in lines]
 
 
 def start_with_tls(redis: RedisServer, directory: Path, *names: str) -> tuple[int, dict[str, str]]:

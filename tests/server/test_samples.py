@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ SERVE_BY_FILE = sample("docs/operate/run.md", "pushup serve --config /etc/pushup
 CONFIGURATION = sample("docs/operate/settings.md", 'listen = ["127.0.0.1:8080"')
 POLICIES = sample("docs/operate/retention.md", "[[channels]]")
 QUOTAS = sample("docs/operate/quotas.md", "trusted_proxies")
+LOG_LINE = sample("docs/operate/monitoring.md", '{"time": ')
 SECRETS = sample("docs/operate/secrets.md", 'publish_keys_file = "/etc/pushup/publish_keys"')
 MAKE_A_KEY = sample("docs/operate/secrets.md", "(umask 077; openssl rand -hex 24")
 HANG_UP = sample("docs/operate/secrets.md", "kill -HUP")
@@ -304,6 +306,23 @@ def test_quotas(tmp_path: Path) -> None:
         assert server.trouble() == []
     assert set(statuses) == {200, 429}
     assert statuses.index(429) >= 100
+
+
+def test_a_line_of_the_log(tmp_path: Path) -> None:
+    """It is what the server logs about such a publication."""
+    key = "a-publish-key-of-27-letters"
+    settings = (f"publish_keys=app {key}", "audit_channels=news", "trusted_proxies=127.0.0.1", "log_format=json")
+    with (
+        running(tmp_path / "log", tuple(word for each in settings for word in ("--set", each))) as server,
+        server.caller() as caller,
+    ):
+        head = {"Authorization": f"Bearer {key}", "X-Forwarded-For": "192.0.2.7"}
+        published = caller.call("POST", "/v1/messages", {"channels": ["news"], "data": 1}, head).value
+        (line,) = [line for line in server.log_lines() if "published" in line]
+    found, wanted = json.loads(line.replace(published["id"], "k3f9-41")), json.loads(LOG_LINE)
+    assert found.keys() == wanted.keys()
+    assert [datetime.fromisoformat(each.pop("time")).utcoffset() for each in (found, wanted)] == [timedelta()] * 2
+    assert found == wanted
 
 
 def test_a_journal(tmp_path: Path) -> None:

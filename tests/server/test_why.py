@@ -85,11 +85,13 @@ def test_what_a_server_says(serve: Serve) -> None:
     with serve(publish_keys=f"ops {KEY}") as server, server.caller() as caller:
         headers = {"Authorization": f"Bearer {KEY}"}
         body = {"channels": ["a", "b"], "data": "hello"}
-        published = caller.call("POST", "/v1/messages", body, headers).value
+        trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        published = caller.call("POST", "/v1/messages", body, headers | {"traceparent": trace}).value
         lines = why(server, published["id"], "--key", KEY, "--cursor", published["cursor"]).splitlines()
         assert lines[1].startswith("  published  20")
         assert lines[1].endswith(" UTC with key ops, 7 bytes")
-        assert lines[2:5] == ["  channels   a, b", "  accepted   by this node", "  now        kept"]
+        assert lines[2:5] == ["  channels   a, b", "  accepted   by this node", f"  trace      {trace}"]
+        assert lines[5] == "  now        kept"
         assert lines[-3].startswith(f"  cursor     {published['cursor']} is at the message or after it: ")
         assert lines[-1].strip() == "a poll of b from there gets neither the message nor a gap"
         assert "no message has this id" in error_of("why", "other-7", "--key", KEY, PUSHUP_URL=server.url)

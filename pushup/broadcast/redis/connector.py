@@ -49,7 +49,7 @@ class Connector:
         address = self.address
         host, port = await self._ask_sentinels() if address.master else address.hosts[0]
         connection = await self._open(host, port, tls=address.tls)
-        connection.server, connection.is_from_sentinel = f"{host}:{port}", bool(address.master)
+        connection.server, connection.is_from_sentinel = _place(host, port, connection), bool(address.master)
         try:
             if address.password:
                 await connection.ask("AUTH", *([address.user] if address.user else []), address.password)
@@ -98,6 +98,13 @@ class Connector:
         except Exception as error:
             raise CannotConnect(f"{host}:{port}: {str(error) or type(error).__name__}") from None
         return connection
+
+
+def _place(host: str, port: int, connection: RedisConnection) -> str:
+    """Where the connection leads: the name, and which of its addresses. With another master, it may have another."""
+    assert connection.transport is not None
+    address = connection.transport.getPeer().host  # type: ignore[attr-defined]
+    return f"{host}:{port}" if address == host else f"{host}:{port} ({address})"
 
 
 def _hint(connection: RedisConnection, *, tls: bool) -> str:

@@ -144,10 +144,10 @@ class FirstNode:
         fields = {"version": str(version), "run": log.run} if isinstance(command, Upgrade) else {}
         if await log.switch(self._replica.tag, f"{self._node_id}.{version}.{follower.cursor}", command, **fields):
             if isinstance(command, Upgrade):
-                what = f"version {version} of the state machine"
+                what = "version {version} of the state machine"
             else:
                 what = "the limits of their settings"
-            _log.info("all nodes are ready: from here on the log uses {what}", what=what)
+            _log.info("all nodes are ready: from here on the log uses " + what, version=version)
 
 
 class _Lasting:

@@ -76,7 +76,7 @@ class RedisBroadcast:
 
     def start(self, follower: Follower) -> None:
         clock, limits, node_id = self._clock, self._limits, self.node_id
-        outage_log = OutageLog(clock, "Redis: {}; publishing is refused until it is back".format)
+        outage_log = OutageLog(clock, "Redis: {reason}; publishing is refused until it is back")
         replica = self._replica = Replica(follower, self._applied)
         mark = None if self._progress_mark is None else self._progress_mark.read()
         epochs = EpochStarter(node_id=node_id, replica=replica, mark=mark, wall=self._wall, random=self._random)

@@ -74,6 +74,7 @@ class Session:
         self._random = random
         self._numbers = count(1)
         self._commands: RedisLog | None = None  # while the log is followed
+        self._followed = ("", "")  # the server and the run of Redis that were followed last
         # Why publications are refused. None: Redis has accepted something since the log is followed.
         self._trouble: PushUpError | None = Refusal.UNREACHABLE("Redis has not been reached yet")
 
@@ -218,8 +219,14 @@ class Session:
         """This node has caught up: publications are appended from now on. Whether Redis takes them is seen then."""
         self._commands = commands
         self._confirmations.follows(reading.run)
-        if not self._outage_log.has_open_outage:
-            _log.info("following the log in Redis from {cursor}", cursor=self._replica.cursor)
+        place, self._followed = self._followed, (reading.connection.server, reading.run)
+        if place != self._followed or not self._outage_log.has_open_outage:
+            _log.info(
+                "following the log in Redis from {cursor}; the master is {server}",
+                cursor=self._replica.cursor,
+                server=reading.connection.server,
+                run=reading.run,
+            )
 
     async def _follow(self, reading: RedisLog, commands: RedisLog) -> None:
         """Read and apply entries until a connection fails.

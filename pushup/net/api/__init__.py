@@ -21,4 +21,5 @@
 | `url_tickets` | tickets in URLs: issued for a token, and accepted for event streams |
 | `error_responses` | errors -> responses; who was refused is counted and logged |
 | `request_log` | a log line for each request, at level debug |
+| `traceparent` | the trace that a request belongs to |
 """

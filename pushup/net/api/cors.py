@@ -14,7 +14,7 @@ from ipaddress import IPv6Address, ip_address
 
 from pushup.net.requests_and_responses import Header, Request
 
-REQUEST_HEADERS = b"authorization, content-type, idempotency-key, last-event-id, pushup-ticket"
+REQUEST_HEADERS = b"authorization, content-type, idempotency-key, last-event-id, pushup-ticket, traceparent, tracestate"
 """Header fields that pages of other origins may send."""
 
 EXPOSED = (b"Access-Control-Expose-Headers", b"Retry-After")

@@ -38,5 +38,5 @@ class ErrorResponder:
             return
         self._metrics.refused(kind)
         if count := self._rarely.passes(kind):
-            more = f" ({count - 1} more since last logged)" if count > 1 else ""
-            _log.info("refused a request from {client}: {detail}{more}", client=client, detail=error.detail, more=more)
+            text = "refused a request from {client}: {detail}" + " ({more} more since last logged)" * (count > 1)
+            _log.info(text, client=client, kind=kind, detail=error.detail, more=count - 1)

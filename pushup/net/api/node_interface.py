@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
-from pushup.core.commands import Ack, Command, Confirmation, Outcome
+from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
@@ -53,6 +53,8 @@ class Node(Protocol):
 
     @property
     def trace(self) -> Callable[[Cursor, Cursor | None], Trace | None]: ...
+    @property
+    def keep_traceparent(self) -> Callable[[Published, str], None]: ...
     def members(self) -> list[Any]: ...
     def answer_balancer(self, host: str) -> PushUpError | None: ...
 

@@ -7,6 +7,7 @@ from twisted.logger import Logger
 from pushup.core.commands import Publish, Published
 from pushup.core.grant import Grant, scope_of
 from pushup.metrics import Metrics
+from pushup.net.application_interface import Client
 
 SHOWN_CHANNELS = 10
 """Channels that a line of the log names; a publication can have 1,000."""
@@ -33,20 +34,28 @@ class Publishers:
         names = [name for draft in command.messages for name in draft.channels]
         return tuple([name for name in names if self._audited.covers((name,))])
 
-    def published(self, grant: Grant, published: Published, audited: tuple[str, ...]) -> None:
-        """Messages were published by whoever has this grant, also on these channels, which are audited."""
+    def published(self, grant: Grant, published: Published) -> None:
+        """Messages were published by whoever has this grant."""
         name = grant.key_name or (TOKENS if grant.is_of_token else NOBODY)
         self._counts[name] = self._counts.get(name, 0) + published.count
-        if audited:
-            names = list(dict.fromkeys(audited))
-            more = f" and {len(names) - SHOWN_CHANNELS} more" if len(names) > SHOWN_CHANNELS else ""
-            _log.info(
-                "published {count} from {epoch}-{sequence} on {channels}{more} by key {key}, user {user!r}",
-                count=published.count,
-                epoch=published.epoch,
-                sequence=published.sequence,
-                channels=", ".join(map(repr, names[:SHOWN_CHANNELS])),
-                more=more,
-                key=name,
-                user=grant.subject,
-            )
+
+    def log(
+        self, grant: Grant, published: Published, audited: tuple[str, ...], client: Client, traceparent: str | None
+    ) -> None:
+        """The same, on these channels, which are audited."""
+        names = list(dict.fromkeys(audited))
+        more = max(0, len(names) - SHOWN_CHANNELS)
+        _log.info(
+            "published {count} from {id} on {channels}"
+            + " and {more} more" * (more > 0)
+            + " by key {key}, user {user!r}, client {client}"
+            + ", traceparent {traceparent}" * (traceparent is not None),
+            count=published.count,
+            id=f"{published.epoch}-{published.sequence}",
+            channels=names[:SHOWN_CHANNELS],
+            more=more,
+            key=grant.key_name or (TOKENS if grant.is_of_token else NOBODY),
+            user=grant.subject,
+            client=client,
+            traceparent=traceparent,
+        )

@@ -34,6 +34,7 @@ from pushup.net.api.schemas import (
     PublishedMany,
     PublishedOne,
 )
+from pushup.net.api.traceparent import traceparent_of
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import MessageTooLarge
 from pushup.net.requests_and_responses import Request, Response
@@ -98,6 +99,7 @@ class Publishing:
         self._quotas.use_up("bytes_per_second", len(request.body), grant, exchange)
         self._quotas.use_up("messages_per_second", len(command.messages), grant, exchange)
         audited = self._publishers.audited_channels(command) if self._publishers.audit else ()
+        traceparent = traceparent_of(request) if b"traceparent" in request.headers else None
 
         # The callback may be kept for a long time: it must not keep the request and the command alive.
         def on_outcome(outcome: Outcome) -> None:
@@ -108,7 +110,11 @@ class Publishing:
                 exchange.respond(Response(200, DUPLICATE))
                 return
             assert isinstance(outcome, Published)
-            self._publishers.published(grant, outcome, audited)
+            self._publishers.published(grant, outcome)
+            if traceparent is not None:
+                self._node.keep_traceparent(outcome, traceparent)
+            if audited:
+                self._publishers.log(grant, outcome, audited, exchange.client, traceparent)
             if ack == "accepted":
                 exchange.respond(Response(201, write_published(outcome, as_list)))
             else:

@@ -1,4 +1,4 @@
-"""A line for each request, at level debug: method, target, status, milliseconds, client."""
+"""A line for each request, at level debug: method, target, status, milliseconds, client, traceparent."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from twisted.logger import Logger
 
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
+from pushup.net.api.traceparent import traceparent_of
 from pushup.net.application_interface import Application, Client, Exchange, Held, Streamed
 from pushup.net.requests_and_responses import Header, Request, Response
 
@@ -54,6 +55,7 @@ class _LoggedExchange:
     def __init__(self, request: Request, exchange: Exchange, clock: IReactorTime) -> None:
         self._method = request.method
         self._target = request.target
+        self._traceparent = traceparent_of(request)
         self._exchange = exchange
         self._clock = clock
         self._began_at = clock.seconds()
@@ -85,12 +87,14 @@ class _LoggedExchange:
 
     def _line(self, status: int) -> None:
         _log.debug(
-            "{method} {target} {status} {milliseconds:.1f} ms {client}",
+            "{method} {target} {status} {milliseconds:.1f} ms {client}"
+            + " traceparent {traceparent}" * (self._traceparent is not None),
             method=self._method.decode(),
             target=shown_target(self._target),
             status=status,
             milliseconds=1000 * (self._clock.seconds() - self._began_at),
             client=self.client,
+            traceparent=self._traceparent,
         )
 
 

@@ -500,11 +500,21 @@ def test_following_the_log_is_logged_at_first(cluster: Cluster) -> None:
     """Later it is the end of an outage."""
     with logged_at("info") as lines:
         node = cluster.start()
-    assert lines == [f"following the log in Redis from {node.cursor}"]
+    assert lines == [f"following the log in Redis from {node.cursor}; the master is Redis"]
     with logged_at("info") as lines:
         cluster.redis.cut()
         cluster.advance(2.0)
     assert [line.partition(";")[0] for line in lines] == ["publishing works again"] * 3
+
+
+def test_another_redis_is_logged_once(cluster: Cluster) -> None:
+    """Each node says which it follows after a restart or a failover; no more when it only reconnects."""
+    with logged_at("info") as lines:
+        cluster.redis.restart()
+        cluster.advance(3.0)
+        cluster.redis.cut()
+        cluster.advance(3.0)
+    assert [line.partition("; ")[2] for line in lines if line.startswith("following")] == ["the master is Redis"] * 2
 
 
 # Idempotency keys.

@@ -8,6 +8,9 @@ from pushup.tokens.verifier import Verifier
 from tests.net.in_memory_node import CallResult, InMemoryNode
 from tests.tokens.evil_tokens import NOW, issuer, key, token
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+"""A `traceparent`."""
+
 KEYS = ("chat a-key-of-sixteen-letters", "another-key-of-sixteen")
 
 

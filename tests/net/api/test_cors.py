@@ -78,5 +78,8 @@ def test_preflights() -> None:
     headers = dict(preflight_headers(_request(access_control_request_method=b"POST"), b"POST, OPTIONS"))
     assert headers[b"Access-Control-Allow-Methods"] == b"POST, OPTIONS"
     allowed = set(headers[b"Access-Control-Allow-Headers"].split(b", "))
-    assert allowed == {b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"pushup-ticket"}
+    assert allowed == {
+        b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"pushup-ticket", b"traceparent",
+        b"tracestate",
+    }  # fmt: skip
     assert int(headers[b"Access-Control-Max-Age"]) > 0

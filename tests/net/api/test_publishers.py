@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pushup.net.api.publishers import SHOWN_CHANNELS
-from tests.net.api.publishing_node import PublishingNode, of
+from pushup.net.application_interface import Client
+from tests.net.api.publishing_node import TRACE, PublishingNode, of
 from tests.net.observed_log import logged_at
 
 
@@ -34,8 +35,8 @@ def test_a_line_for_each_publication(audited: tuple[str, ...]) -> None:
         node.say("a-key-of-sixteen-letters")
         node.say(of("7"), channel="staff")
     assert [line for line in lines if line.startswith("published")] == [
-        "published 2 from e-1 on 'chat' by key (token), user '7'",
-        "published 1 from e-4 on 'chat' by key chat, user ''",
+        "published 2 from e-1 on ['chat'] by key (token), user '7', client 127.0.0.1:50000",
+        "published 1 from e-4 on ['chat'] by key chat, user '', client 127.0.0.1:50000",
     ]
 
 
@@ -48,3 +49,15 @@ def test_a_long_line() -> None:
     (line,) = [line for line in lines if line.startswith("published")]
     assert "and 5 more by key (none)" in line
     assert "\u2028" not in line
+
+
+def test_where_it_came_from() -> None:
+    """The line names the client, and the trace that its request belongs to, if it is one."""
+    node = PublishingNode(keys=(), audited=("*",))
+    node.client = Client("192.0.2.7")
+    with logged_at("info") as lines:
+        for traceparent in (TRACE, "nonsense"):
+            node.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}, Traceparent=traceparent)
+    assert [line.partition("user '', ")[2] for line in lines] == [
+        f"client 192.0.2.7, traceparent {TRACE}", "client 192.0.2.7",
+    ]  # fmt: skip

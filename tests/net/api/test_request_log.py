@@ -9,6 +9,7 @@ import pytest
 
 from pushup.net.api.request_log import TARGET_LIMIT, RequestLog, shown_target
 from pushup.net.requests_and_responses import Request
+from tests.net.api.publishing_node import TRACE
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.observed_log import logged_at
@@ -43,6 +44,17 @@ def test_each_request_is_logged(lines: list[str]) -> None:
         "GET /nothing 404 0.0 ms 127.0.0.1:50000",
         "GET /v1/poll?channel=a&timeout=0 200 0.0 ms 127.0.0.1:50000",
     ]
+
+
+def test_the_trace_of_a_request(lines: list[str]) -> None:
+    """If the request belongs to one."""
+    node = InMemoryNode()
+    server = InMemoryServer(RequestLog(node.api, node.clock), clock=node.clock)
+    for value in (TRACE, "nonsense"):
+        client = server.connect()
+        client.send(PUBLICATION.replace(b"Host", b"TraceParent: %b\r\nHost" % value.encode()) % (len(BODY), BODY))
+        assert client.reply().status == 201
+    assert [line.partition("127.0.0.1:")[2].partition(" ")[2] for line in lines] == [f"traceparent {TRACE}", ""]
 
 
 def test_a_request_that_is_refused_by_its_head_is_logged(lines: list[str]) -> None:

@@ -12,6 +12,7 @@ from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
 from tests.core.builders import publish
+from tests.net.api.publishing_node import TRACE
 from tests.net.in_memory_node import AroundMemory, InMemoryNode
 
 KEYS = (
@@ -213,3 +214,14 @@ def test_an_order_that_goes_on_without_it(node: InMemoryNode) -> None:
     say(node, "a")
     node.node.apply(Entry("e", 2, node.state.time, Continue("f")))
     assert why(node, "e-2") == {"id": "e-2", "fate": "lost"}
+
+
+def test_the_trace_of_a_publication(node: InMemoryNode) -> None:
+    """Each message of a publication has the `traceparent` of its request; of a repeated one, that of the first try."""
+    body = {"messages": [{"channels": ["a"], "data": number} for number in range(3)]}
+    for head in ({"Traceparent": TRACE}, {"Traceparent": TRACE.replace("4bf9", "5bf9")}, {}):
+        result = node.call("POST", "/v1/messages", body, Idempotency_Key="k", **head)
+        assert result.json["ids"] == ["e-1", "e-2", "e-3"]
+    others = say(node, "a", Traceparent="nonsense"), say(node, "a")
+    found = [why(node, id_).get("traceparent") for id_ in ("e-1", "e-2", "e-3", *others)]
+    assert found == [TRACE, TRACE, TRACE, None, None]
