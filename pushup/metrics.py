@@ -1,5 +1,5 @@
 """What a node counts, in plain integers: a prometheus_client counter, with its lock and labels, costs 1 us each time.
-The Prometheus text is made from them when `/metrics` is requested.
+The Prometheus text is made when `/metrics` is requested: each part of the server then says what it has counted.
 """
 
 from __future__ import annotations
@@ -7,22 +7,39 @@ from __future__ import annotations
 import os
 import resource
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import get_args
 
 import psutil
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import Metric as Metric  # the parts import it from here
+from twisted.logger import Logger
 
 from pushup import __version__
 from pushup.core.answer import Answer
 from pushup.core.channel import DropReason, GapReason
 from pushup.core.errors import Refusal
 
+Collect = Callable[[], Iterable[Metric]]
+"""What a part of the server has counted, as Prometheus metric families."""
+
 DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the answer delay histogram. A longer delay means that the message was read from the cache."""
+
+
+_log = Logger()
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    """A number that can go down; the name is without the prefix."""
+    return GaugeMetricFamily(f"pushup_{name}", text, value=value)
+
+
+def counter(name: str, text: str, value: float) -> Metric:
+    """A number that only grows; the name is without the prefix and `_total`."""
+    return CounterMetricFamily(f"pushup_{name}", text, value=value)
 
 
 class Histogram:
@@ -119,7 +136,7 @@ class Metrics:
             ("sent_bytes", self.sent_bytes, "Bytes sent to clients"),
         )
         for name, value, text in counters:
-            yield CounterMetricFamily(f"pushup_{name}", text, value=value)
+            yield counter(name, text, value)
         yield HistogramMetricFamily(
             "pushup_answer_delay_seconds",
             "Time from publication to answer, for the newest message of each answer",
@@ -166,27 +183,33 @@ class Metrics:
 
 
 class MetricsPage:
-    """The Prometheus text of a node: its counters, and gauges that are read when it is made."""
+    """The Prometheus text of a process, from all its parts."""
 
-    def __init__(self, metrics: Metrics, build: str = "") -> None:
+    def __init__(self, build: str, *parts: Collect) -> None:
         """`build`: the commit and the form of the code that runs."""
-        self._metrics = metrics
         self._build = build
-        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
-        self.add("process_memory_bytes", "Resident memory of this process", _resident)
-        self.add("descriptors", "Open file descriptors of this process; 0 where the system does not say", _descriptors)
-        self.add("descriptors_limit", "Maximum number of open file descriptors of this process", _descriptors_limit)
+        self._parts = [*parts, self._process]
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    def add(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Add a gauge: its name without the prefix, its help text, and a function that reads it."""
-        self._gauges[name] = (text, read)
+    def include(self, *parts: Collect) -> None:
+        """Have these parts on the page, too."""
+        self._parts += parts
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._metrics.collect()
-        for name, (text, read) in self._gauges.items():
-            yield GaugeMetricFamily(f"pushup_{name}", text, value=read())
+        """What all parts say. One that fails is left out: an operator needs the others then."""
+        for part in self._parts:
+            try:
+                yield from list(part())
+            except Exception:
+                _log.failure("some metrics are missing (please report this as a bug)")
+
+    def _process(self) -> Iterator[Metric]:
+        yield gauge("process_memory_bytes", "Resident memory of this process", _process.memory_info().rss)
+        text = "Open file descriptors of this process; 0 where the system does not say"
+        yield gauge("descriptors", text, _descriptors())
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        yield gauge("descriptors_limit", "Maximum number of open file descriptors of this process", limit)
         build = GaugeMetricFamily("pushup_build_info", "The code that runs; always 1", labels=("version", "build"))
         build.add_metric((__version__, self._build), 1)
         yield build
@@ -199,17 +222,9 @@ class MetricsPage:
 _process = psutil.Process()
 
 
-def _resident() -> float:
-    return float(_process.memory_info().rss)
-
-
 def _descriptors() -> float:
     """In one call: to list them took 30 ms for 19,000. Linux gives the number from 6.2 on."""
     try:
         return float(os.stat("/proc/self/fd").st_size)
     except OSError:
         return 0.0
-
-
-def _descriptors_limit() -> float:
-    return float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -50,7 +50,7 @@ class Host(InOrder):
         """Names this run of the server among the nodes of its cluster."""
         self.steady_time = SteadyTime(wall, uptime)
         self.metrics = Metrics()
-        self.page = MetricsPage(self.metrics, build())
+        self.page = MetricsPage(build(), self.metrics.collect)
         watch, failed = self.steady_time.watch, "clock monitoring failed; restart the server"
         self.add(
             Periodic(watch, WATCH_SECONDS, reactor, if_it_fails=failed),

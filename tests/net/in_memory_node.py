@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from twisted.internet.task import Clock
@@ -32,6 +33,7 @@ from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import Client, Exchange, Held, Streamed
 from pushup.net.requests_and_responses import Request, Response
 from pushup.node.node import Node
+from pushup.node.node_metrics import node_metrics
 from tests.net.in_memory_server import make_clock
 
 CLIENT = Client("127.0.0.1", 50000)
@@ -165,8 +167,9 @@ class InMemoryNode:
             rules=rules,
             quotas=Quotas(quotas.tables, self.clock.seconds),
         )
-        page = MetricsPage(self.metrics)
-        page.add("held_polls", "Held polls", lambda: self.polls.count)
+        self.page = MetricsPage(
+            "", self.metrics.collect, partial(node_metrics, self.node, cast(Broadcast, self.broadcast))
+        )
         self.poll_access = access = (poll_access or _token_access)(self.node, self.access, self.clock)
         self.streaming = Streaming(
             self.node,
@@ -186,7 +189,7 @@ class InMemoryNode:
             origins=origins,
             error_responder=ErrorResponder(self.metrics, self.clock.seconds),
             publishers=Publishers(self.metrics, audited),
-            machine=OneProcess(page.text, self.node.polls.subscribers),
+            machine=OneProcess(self.page.text, self.node.polls.subscribers),
             poll_access=access,
             streaming=self.streaming,
         )

@@ -109,7 +109,7 @@ def test_values_of_prometheus_can_be_sent() -> None:
 
 def test_the_page_of_a_server_can_be_read() -> None:
     """All metrics that a node has, of two nodes: with the same names as without workers."""
-    page = MetricsPage(Metrics())
+    page = MetricsPage("", Metrics().collect)
     pages = {name: families(page.collect()) for name in ("1", "2")}
     merged = {family.name: family for family in text_string_to_metric_families(one_page(pages).decode())}
     alone = {family.name: family for family in text_string_to_metric_families(page.text().decode())}

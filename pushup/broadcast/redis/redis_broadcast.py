@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from twisted.internet.interfaces import IReactorTime
@@ -30,6 +30,7 @@ from pushup.core.commands import Ack, Command, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
+from pushup.metrics import Metric
 
 
 class RedisBroadcast:
@@ -190,6 +191,9 @@ class RedisBroadcast:
 
     def why_not_ready(self) -> PushUpError | None:
         return self._session.why_not_ready()
+
+    def metrics(self) -> Iterator[Metric]:
+        yield from ()
 
     @property
     def is_following(self) -> bool:
