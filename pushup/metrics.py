@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import resource
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import get_args
@@ -20,13 +21,14 @@ from twisted.logger import Logger
 from pushup import __version__
 from pushup.core.answer import Answer
 from pushup.core.channel import DropReason, GapReason
+from pushup.core.commands import Ack
 from pushup.core.errors import Refusal
 
 Collect = Callable[[], Iterable[Metric]]
 """What a part of the server has counted, as Prometheus metric families."""
 
 DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the answer delay histogram. A longer delay means that the message was read from the cache."""
+"""Upper bounds of the buckets of histograms, unless they say others."""
 
 
 _log = Logger()
@@ -65,6 +67,14 @@ class Histogram:
         return self._sum
 
 
+def histogram(name: str, text: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
+    """One metric, by the values of a label."""
+    family = HistogramMetricFamily(f"pushup_{name}", text, labels=(label,))
+    for value, counts in histograms.items():
+        family.add_metric((value,), counts.buckets, counts.sum)
+    return family
+
+
 class BackendCounters:
     """The counters of one backend: calls that `ended` in time, timed out (`late`) or were `refused` by a full queue;
     calls that run (`busy`) or wait now; and how long calls waited before they ran."""
@@ -98,7 +108,10 @@ class Metrics:
         self.failed_unsent = 0
         self.received_bytes = 0
         self.sent_bytes = 0
-        self._answer_delay = Histogram(DELAY_BOUNDS_SECONDS)
+        self.requests: dict[tuple[str, int], int] = defaultdict(int)
+        """Requests by route and status."""
+        self.publication_latency = {ack: Histogram(DELAY_BOUNDS_SECONDS) for ack in get_args(Ack)}
+        self._answer_delay = {held: Histogram(DELAY_BOUNDS_SECONDS) for held in (True, False)}
         self._backends: dict[str, BackendCounters] = {}
 
     def backend(self, name: str) -> BackendCounters:
@@ -113,14 +126,17 @@ class Metrics:
         """A publication, or another command, was refused by the broadcast; there are few kinds."""
         self._refused_publications[kind] = self._refused_publications.get(kind, 0) + 1
 
-    def delivered(self, answer: Answer, times: int, now: float) -> None:
-        """An answer was sent to this number of polls; `now` is by the clock of the messages' times."""
+    def delivered(self, answer: Answer, times: int, now: float, *, was_held: bool) -> None:
+        """An answer was sent to this number of polls; `now` is by the clock of the messages' times.
+
+        `was_held`: the polls had waited for it, so all of its messages came meanwhile.
+        """
         self.answers += times
         for gap in answer.gaps:
             self._gaps[gap.reason] += times
         if answer.messages:
             self.deliveries += times * len(answer.messages)
-            self._answer_delay.observe(now - answer.messages[-1].time, times)
+            self._answer_delay[was_held].observe(now - answer.messages[0 if was_held else -1].time, times)
 
     def collect(self) -> Iterator[Metric]:
         """The counters as Prometheus metric families."""
@@ -137,12 +153,15 @@ class Metrics:
         )
         for name, value, text in counters:
             yield counter(name, text, value)
-        yield HistogramMetricFamily(
-            "pushup_answer_delay_seconds",
-            "Time from publication to answer, for the newest message of each answer",
-            buckets=self._answer_delay.buckets,
-            sum_value=self._answer_delay.sum,
-        )
+        requests = CounterMetricFamily("pushup_requests", "Requests answered", labels=("route", "status"))
+        for (route, status), count in self.requests.items():
+            requests.add_metric((route, str(status)), count)
+        yield requests
+        text = "Time from a publication's request to its response, by the acknowledgement that it has reached"
+        yield histogram("publication_seconds", text, "ack", self.publication_latency)
+        text = "Time from publication to answer: of the first message for polls that waited, or else of the newest one"
+        delay = {"held" if was_held else "late": counts for was_held, counts in self._answer_delay.items()}
+        yield histogram("answer_delay_seconds", text, "poll", delay)
         by_reason = (
             ("gaps", "reason", self._gaps, "Gaps reported to clients"),
             ("refusals", "kind", self._refusals, "Requests refused because of their sender or destination"),
@@ -170,16 +189,14 @@ class Metrics:
         waiting = GaugeMetricFamily(
             "pushup_backend_waiting", "Calls to a backend that are waiting", labels=("backend",)
         )
-        wait = HistogramMetricFamily(
-            "pushup_backend_wait_seconds", "Time that calls to a backend waited before they ran", labels=("backend",)
-        )
         for name, counters in self._backends.items():
             for outcome in ("ended", "late", "refused"):
                 calls.add_metric((name, outcome), getattr(counters, outcome))
             busy.add_metric((name,), counters.busy)
             waiting.add_metric((name,), counters.waiting)
-            wait.add_metric((name,), counters.wait.buckets, counters.wait.sum)
-        yield from (calls, busy, waiting, wait)
+        yield from (calls, busy, waiting)
+        waits = {name: counters.wait for name, counters in self._backends.items()}
+        yield histogram("backend_wait_seconds", "Time that calls to a backend waited before they ran", "backend", waits)
 
 
 class MetricsPage:

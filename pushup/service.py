@@ -145,7 +145,7 @@ class PushUpService(InOrder):
             access=self._access,
             origins=origins,
             error_responder=ErrorResponder(host.metrics, host.reactor.seconds),
-            publishers=Publishers(host.metrics, settings.server.audit_channels),
+            publishers=Publishers(host.metrics, host.reactor.seconds, settings.server.audit_channels),
             machine=machine,
             poll_access=self._poll_access,
             streaming=streaming,

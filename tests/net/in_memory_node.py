@@ -30,7 +30,7 @@ from pushup.net.api.publishers import Publishers
 from pushup.net.api.quotas import Quotas, QuotaSettings
 from pushup.net.api.schemas import PollLimits, PublicationLimits, StreamLimits
 from pushup.net.api.streaming import Streaming
-from pushup.net.application_interface import Client, Exchange, Held, Streamed
+from pushup.net.application_interface import NO_ROUTE, Client, Exchange, Held, Streamed
 from pushup.net.requests_and_responses import Request, Response
 from pushup.node.node import Node
 from pushup.node.node_metrics import node_metrics
@@ -52,6 +52,7 @@ class RecordingExchange:
         self.blocks = False
         """Whether the kernel accepts nothing of a stream."""
         self.client = client
+        self.route = NO_ROUTE
         self._record = record
 
     def answer(self, answer: Answer) -> None:
@@ -188,7 +189,7 @@ class InMemoryNode:
             access=self.access,
             origins=origins,
             error_responder=ErrorResponder(self.metrics, self.clock.seconds),
-            publishers=Publishers(self.metrics, audited),
+            publishers=Publishers(self.metrics, self.clock.seconds, audited),
             machine=OneProcess(self.page.text, self.node.polls.subscribers),
             poll_access=access,
             streaming=self.streaming,
@@ -248,6 +249,11 @@ class InMemoryNode:
         """Poll; there must be an answer at once."""
         (answer,) = self.begin("GET", f"/v1/poll?{query}").answers
         return answer
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value in /metrics; 0 if it has none with these labels."""
+        samples = [sample for family in self.page.collect() for sample in family.samples]
+        return sum(sample.value for sample in samples if (sample.name, sample.labels) == (f"pushup_{name}", labels))
 
     def publish(self, *channels: str, data: Any = None) -> CallResult:
         """Publish successfully, and deliver to held polls."""
