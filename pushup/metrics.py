@@ -47,12 +47,12 @@ def counter(name: str, text: str, value: float) -> Metric:
 class Histogram:
     """Counts values in buckets."""
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
+    def __init__(self, bounds: tuple[float, ...] = DELAY_BOUNDS_SECONDS) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def observe(self, value: float, times: int) -> None:
+    def observe(self, value: float, times: int = 1) -> None:
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
@@ -65,6 +65,10 @@ class Histogram:
     @property
     def sum(self) -> float:
         return self._sum
+
+    def metric(self, name: str, text: str) -> Metric:
+        """As a metric without labels."""
+        return HistogramMetricFamily(f"pushup_{name}", text, buckets=self.buckets, sum_value=self.sum)
 
 
 def histogram(name: str, text: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
@@ -85,7 +89,7 @@ class BackendCounters:
         self.refused = 0
         self.busy = 0
         self.waiting = 0
-        self.wait = Histogram(DELAY_BOUNDS_SECONDS)
+        self.wait = Histogram()
 
 
 class Metrics:
@@ -110,8 +114,8 @@ class Metrics:
         self.sent_bytes = 0
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         """Requests by route and status."""
-        self.publication_latency = {ack: Histogram(DELAY_BOUNDS_SECONDS) for ack in get_args(Ack)}
-        self._answer_delay = {held: Histogram(DELAY_BOUNDS_SECONDS) for held in (True, False)}
+        self.publication_latency = {ack: Histogram() for ack in get_args(Ack)}
+        self._answer_delay = {held: Histogram() for held in (True, False)}
         self._backends: dict[str, BackendCounters] = {}
 
     def backend(self, name: str) -> BackendCounters:

@@ -113,7 +113,7 @@ class Publishing:
             assert isinstance(outcome, Published)
             self._publishers.published(grant, outcome, audited)
             if ack == "accepted":
-                self._latency[ack].observe(self._seconds() - began_at, 1)
+                self._latency[ack].observe(self._seconds() - began_at)
                 exchange.respond(Response(201, write_published(outcome, as_list)))
             else:
                 self._confirm(outcome, as_list, ack, seconds, exchange, began_at)
@@ -126,7 +126,7 @@ class Publishing:
         """Answer a publisher that waits for a stronger acknowledgement than `accepted`."""
 
         def on_confirmation(confirmation: Confirmation) -> None:
-            self._latency[confirmation.ack].observe(self._seconds() - began_at, 1)
+            self._latency[confirmation.ack].observe(self._seconds() - began_at)
             exchange.respond(Response(201, write_published(published, as_list, confirmation)))
 
         last = Cursor(published.epoch, published.sequence + published.count - 1)
