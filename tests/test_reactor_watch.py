@@ -9,6 +9,7 @@ from pushup.clock import WATCH_SECONDS
 from pushup.host.reactor_watch import ReactorWatch
 from pushup.service_tree import Periodic
 from pushup.testing.in_memory import InMemoryDemultiplexer
+from tests.metric_values import value_of
 from tests.net.observed_log import logged_at
 
 
@@ -31,9 +32,7 @@ class Process:
             self.clock.advance(0.125)
 
     def value(self, name: str, **labels: str) -> float:
-        samples = [sample for family in self.watch.metrics() for sample in family.samples]
-        (value,) = [sample.value for sample in samples if (sample.name, sample.labels) == (f"pushup_{name}", labels)]
-        return value
+        return value_of(self.watch.metrics(), name, **labels)
 
 
 def test_punctual_timers() -> None:

@@ -34,6 +34,7 @@ from pushup.net.application_interface import NO_ROUTE, Client, Exchange, Held, S
 from pushup.net.requests_and_responses import Request, Response
 from pushup.node.node import Node
 from pushup.node.node_metrics import node_metrics
+from tests.metric_values import value_of
 from tests.net.in_memory_server import make_clock
 
 CLIENT = Client("127.0.0.1", 50000)
@@ -251,9 +252,8 @@ class InMemoryNode:
         return answer
 
     def metric(self, name: str, **labels: str) -> float:
-        """The value in /metrics; 0 if it has none with these labels."""
-        samples = [sample for family in self.page.collect() for sample in family.samples]
-        return sum(sample.value for sample in samples if (sample.name, sample.labels) == (f"pushup_{name}", labels))
+        """A value in /metrics."""
+        return value_of(self.page.collect(), name, **labels)
 
     def publish(self, *channels: str, data: Any = None) -> CallResult:
         """Publish successfully, and deliver to held polls."""
