@@ -1,5 +1,5 @@
 """What a node counts, in plain integers: a prometheus_client counter, with its lock and labels, costs 1 us each time.
-The Prometheus text is made from them when `/metrics` is requested.
+The Prometheus text is made when `/metrics` is requested: each part of the server then says what it has counted.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 import os
 import resource
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from math import nan
 from typing import get_args
@@ -15,26 +16,44 @@ from typing import get_args
 import psutil
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import Metric as Metric  # the parts import it from here
+from twisted.logger import Logger
 
 from pushup import __version__
 from pushup.core.answer import Answer
 from pushup.core.channel import DropReason, GapReason
+from pushup.core.commands import Ack
 from pushup.core.errors import Refusal
 
+Collect = Callable[[], Iterable[Metric]]
+"""What a part of the server has counted, as Prometheus metric families."""
+
 DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the answer delay histogram. A longer delay means that the message was read from the cache."""
+"""Upper bounds of the buckets of histograms, unless they say others."""
+
+
+_log = Logger()
+
+
+def gauge(name: str, text: str, value: float) -> Metric:
+    """A number that can go down; the name is without the prefix."""
+    return GaugeMetricFamily(f"pushup_{name}", text, value=value)
+
+
+def counter(name: str, text: str, value: float) -> Metric:
+    """A number that only grows; the name is without the prefix and `_total`."""
+    return CounterMetricFamily(f"pushup_{name}", text, value=value)
 
 
 class Histogram:
     """Counts values in buckets."""
 
-    def __init__(self, bounds: tuple[float, ...]) -> None:
+    def __init__(self, bounds: tuple[float, ...] = DELAY_BOUNDS_SECONDS) -> None:
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
-    def observe(self, value: float, times: int) -> None:
+    def observe(self, value: float, times: int = 1) -> None:
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
@@ -48,6 +67,18 @@ class Histogram:
     def sum(self) -> float:
         return self._sum
 
+    def metric(self, name: str, text: str) -> Metric:
+        """As a metric without labels."""
+        return HistogramMetricFamily(f"pushup_{name}", text, buckets=self.buckets, sum_value=self.sum)
+
+
+def histogram(name: str, text: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
+    """One metric, by the values of a label."""
+    family = HistogramMetricFamily(f"pushup_{name}", text, labels=(label,))
+    for value, counts in histograms.items():
+        family.add_metric((value,), counts.buckets, counts.sum)
+    return family
+
 
 class BackendCounters:
     """The counters of one backend: calls that `ended` in time, timed out (`late`) or were `refused` by a full queue;
@@ -59,7 +90,7 @@ class BackendCounters:
         self.refused = 0
         self.busy = 0
         self.waiting = 0
-        self.wait = Histogram(DELAY_BOUNDS_SECONDS)
+        self.wait = Histogram()
 
 
 class Metrics:
@@ -82,7 +113,10 @@ class Metrics:
         self.failed_unsent = 0
         self.received_bytes = 0
         self.sent_bytes = 0
-        self._answer_delay = Histogram(DELAY_BOUNDS_SECONDS)
+        self.requests: dict[tuple[str, int], int] = defaultdict(int)
+        """Requests by route and status."""
+        self.publication_latency = {ack: Histogram() for ack in get_args(Ack)}
+        self._answer_delay = {held: Histogram() for held in (True, False)}
         self._backends: dict[str, BackendCounters] = {}
 
     def backend(self, name: str) -> BackendCounters:
@@ -97,14 +131,17 @@ class Metrics:
         """A publication, or another command, was refused by the broadcast; there are few kinds."""
         self._refused_publications[kind] = self._refused_publications.get(kind, 0) + 1
 
-    def delivered(self, answer: Answer, times: int, now: float) -> None:
-        """An answer was sent to this number of polls; `now` is by the clock of the messages' times."""
+    def delivered(self, answer: Answer, times: int, now: float, *, was_held: bool) -> None:
+        """An answer was sent to this number of polls; `now` is by the clock of the messages' times.
+
+        `was_held`: the polls had waited for it, so all of its messages came meanwhile.
+        """
         self.answers += times
         for gap in answer.gaps:
             self._gaps[gap.reason] += times
         if answer.messages:
             self.deliveries += times * len(answer.messages)
-            self._answer_delay.observe(now - answer.messages[-1].time, times)
+            self._answer_delay[was_held].observe(now - answer.messages[0 if was_held else -1].time, times)
 
     def collect(self) -> Iterator[Metric]:
         """The counters as Prometheus metric families."""
@@ -120,13 +157,16 @@ class Metrics:
             ("sent_bytes", self.sent_bytes, "Bytes sent to clients"),
         )
         for name, value, text in counters:
-            yield CounterMetricFamily(f"pushup_{name}", text, value=value)
-        yield HistogramMetricFamily(
-            "pushup_answer_delay_seconds",
-            "Time from publication to answer, for the newest message of each answer",
-            buckets=self._answer_delay.buckets,
-            sum_value=self._answer_delay.sum,
-        )
+            yield counter(name, text, value)
+        requests = CounterMetricFamily("pushup_requests", "Requests answered", labels=("route", "status"))
+        for (route, status), count in self.requests.items():
+            requests.add_metric((route, str(status)), count)
+        yield requests
+        text = "Time from a publication's request to its response, by the acknowledgement that it has reached"
+        yield histogram("publication_seconds", text, "ack", self.publication_latency)
+        text = "Time from publication to answer: of the first message for polls that waited, or else of the newest one"
+        delay = {"held" if was_held else "late": counts for was_held, counts in self._answer_delay.items()}
+        yield histogram("answer_delay_seconds", text, "poll", delay)
         by_reason = (
             ("gaps", "reason", self._gaps, "Gaps reported to clients"),
             ("refusals", "kind", self._refusals, "Requests refused because of their sender or destination"),
@@ -154,40 +194,44 @@ class Metrics:
         waiting = GaugeMetricFamily(
             "pushup_backend_waiting", "Calls to a backend that are waiting", labels=("backend",)
         )
-        wait = HistogramMetricFamily(
-            "pushup_backend_wait_seconds", "Time that calls to a backend waited before they ran", labels=("backend",)
-        )
         for name, counters in self._backends.items():
             for outcome in ("ended", "late", "refused"):
                 calls.add_metric((name, outcome), getattr(counters, outcome))
             busy.add_metric((name,), counters.busy)
             waiting.add_metric((name,), counters.waiting)
-            wait.add_metric((name,), counters.wait.buckets, counters.wait.sum)
-        yield from (calls, busy, waiting, wait)
+        yield from (calls, busy, waiting)
+        waits = {name: counters.wait for name, counters in self._backends.items()}
+        yield histogram("backend_wait_seconds", "Time that calls to a backend waited before they ran", "backend", waits)
 
 
 class MetricsPage:
-    """The Prometheus text of a node: its counters, and gauges that are read when it is made."""
+    """The Prometheus text of a process, from all its parts."""
 
-    def __init__(self, metrics: Metrics, build: str = "") -> None:
+    def __init__(self, build: str, *parts: Collect) -> None:
         """`build`: the commit and the form of the code that runs."""
-        self._metrics = metrics
         self._build = build
-        self._gauges: dict[str, tuple[str, Callable[[], float]]] = {}
-        self.add("process_memory_bytes", "Resident memory of this process", _resident)
-        self.add("descriptors", "Open file descriptors of this process; 0 where the system does not say", _descriptors)
-        self.add("descriptors_limit", "Maximum number of open file descriptors of this process", _descriptors_limit)
+        self._parts = [*parts, self._process]
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
-    def add(self, name: str, text: str, read: Callable[[], float]) -> None:
-        """Add a gauge: its name without the prefix, its help text, and a function that reads it."""
-        self._gauges[name] = (text, read)
+    def include(self, *parts: Collect) -> None:
+        """Have these parts on the page, too."""
+        self._parts += parts
 
     def collect(self) -> Iterator[Metric]:
-        yield from self._metrics.collect()
-        for name, (text, read) in self._gauges.items():
-            yield GaugeMetricFamily(f"pushup_{name}", text, value=read())
+        """What all parts say. One that fails is left out: an operator needs the others then."""
+        for part in self._parts:
+            try:
+                yield from list(part())
+            except Exception:
+                _log.failure("some metrics are missing (please report this as a bug)")
+
+    def _process(self) -> Iterator[Metric]:
+        yield gauge("process_memory_bytes", "Resident memory of this process", _resident())
+        text = "Open file descriptors of this process; 0 where the system does not say"
+        yield gauge("descriptors", text, _descriptors())
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        yield gauge("descriptors_limit", "Maximum number of open file descriptors of this process", limit)
         build = GaugeMetricFamily("pushup_build_info", "The code that runs; always 1", labels=("version", "build"))
         build.add_metric((__version__, self._build), 1)
         yield build
@@ -214,7 +258,3 @@ def _descriptors() -> float:
         return float(os.stat("/proc/self/fd").st_size)
     except OSError:
         return 0.0
-
-
-def _descriptors_limit() -> float:
-    return float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])

@@ -41,7 +41,6 @@ from pushup.broadcast import Broadcast
 from pushup.core.subscription import Holder
 from pushup.host.host import Host
 from pushup.listening import Listening
-from pushup.metrics import MetricsPage
 from pushup.net.api.access import Access
 from pushup.net.api.application import Api
 from pushup.net.api.channel_rules import ChannelRules
@@ -60,6 +59,7 @@ from pushup.net.listener import open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
 from pushup.net.wait import STRATEGIES
 from pushup.node.node import Node
+from pushup.node.node_metrics import node_metrics
 from pushup.parts import (
     StateLock,
     channel_rules,
@@ -145,7 +145,7 @@ class PushUpService(InOrder):
             access=self._access,
             origins=origins,
             error_responder=ErrorResponder(host.metrics, host.reactor.seconds),
-            publishers=Publishers(host.metrics, settings.server.audit_channels),
+            publishers=Publishers(host.metrics, host.reactor.seconds, settings.server.audit_channels),
             machine=machine,
             poll_access=self._poll_access,
             streaming=streaming,
@@ -165,7 +165,9 @@ class PushUpService(InOrder):
             reserved_connections=reserved,
             proxies=make_proxies(settings),
         )
-        _add_gauges(host.page, node, self.edge, broadcast, streaming)
+        host.page.include(
+            partial(node_metrics, node, broadcast), self.edge.metrics, streaming.metrics, broadcast.metrics
+        )
         self.listening = Listening(self.edge, node, open_sockets, shared_sockets, waits=listens_later)
 
         self.add(
@@ -277,24 +279,3 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
 def _application(api: Api, clock: IReactorTime, settings: Settings) -> Application:
     """What answers requests; at log level debug it logs each of them."""
     return RequestLog(api, clock) if settings.server.log_level == "debug" else api
-
-
-def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Broadcast, streaming: Streaming) -> None:
-    for name in ("connections_limit", "unsent_limit_bytes", "waiting_requests_limit_bytes"):
-        page.add(name, f"The limit {name}", partial(getattr, edge.limits, name))
-    for name in ("retention_bytes", "retention_seconds", "channels_limit"):
-        page.add(name, f"The limit {name}", lambda name=name: getattr(node.state.limits, name))  # type: ignore[misc]
-    page.add("held_polls", "Held polls, and event streams that wait for the next event", lambda: node.polls.count)
-    page.add("streams", "Open event streams", lambda: streaming.count)
-    page.add("ready", "1 if load balancers should send new clients here, else 0", lambda: node.why_not_ready() is None)
-    page.add("nodes", "Nodes of the cluster that are known to be alive", lambda: len(node.members()))
-    page.add("connections", "Open connections", lambda: edge.connection_count)
-    page.add("waiting_requests_bytes", "Bytes in use of waiting_requests_limit_bytes", lambda: edge.waiting_bytes)
-    page.add("unsent_bytes", "Bytes that count against unsent_limit_bytes", lambda: edge.unsent_bytes)
-    page.add("held_bytes", "Bytes that count against held_limit_bytes", lambda: node.polls.bytes)
-    page.add("channels", "Open channels", lambda: len(node.state.channels))
-    page.add("awaited_channels", "Channels that do not exist and that polls wait for", lambda: node.polls.awaited_count)
-    page.add("cached_messages", "Cached messages", lambda: node.state.message_count)
-    page.add("oldest_message_age_seconds", "Age of the oldest message", lambda: node.state.cache.age(broadcast.now()))
-    page.add("cached_bytes", "Bytes that count against retention_bytes", lambda: node.state.cache.bytes)
-    page.add("waiting_bytes", "Bytes that count against waiting_limit_bytes", lambda: broadcast.waiting_bytes)

@@ -15,9 +15,9 @@ from pushup.broadcast.redis.redis_errors import ErrorCode
 from pushup.core.channel import DropReason, GapReason
 from pushup.core.errors import Refusal
 from pushup.core.limits import ChannelPolicy
-from pushup.metrics import Metrics, MetricsPage
 from pushup.net.http_errors import PROBLEM_TYPES
 from pushup.settings.settings import Settings
+from tests.net.in_memory_node import InMemoryNode
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -46,7 +46,7 @@ def test_every_field_of_a_policy_is_documented_with_its_default() -> None:
 def test_every_metric_is_documented() -> None:
     """docs/operate/monitoring.md names each metric that a node exports."""
     text = (DOCS / "operate" / "monitoring.md").read_text()
-    families = list(text_string_to_metric_families(MetricsPage(Metrics()).text().decode()))
+    families = list(text_string_to_metric_families(InMemoryNode().page.text().decode()))
     assert len(families) > 5
     for family in families:
         assert f"`{family.name}" in text, family.name

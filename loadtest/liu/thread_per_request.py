@@ -84,6 +84,7 @@ class _Node(HoldsState):
 
     def __init__(self, *, hold_jitter: float) -> None:
         self.lock = threading.Lock()
+        self.metrics = Metrics()
         self._hold_jitter = hold_jitter
         self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), limits=Limits(), steady_time=time.time)
         self._broadcast.start(self)
@@ -195,6 +196,7 @@ class _Connection:
         self._response = b""
         self._options: ResponseOptions | None = None
         self._held: Subscription[Any] | None = None
+        self.route = ""
 
     def run(self) -> None:
         """Serve all requests of the connection, until it ends."""
@@ -295,8 +297,8 @@ def _make_connection(hold_jitter: float) -> Callable[[socket.socket], _Connectio
         access=access,
         poll_access=PollAccess(node, access, time.time),
         origins=Origins(),
-        error_responder=ErrorResponder(Metrics(), time.monotonic),
-        publishers=Publishers(Metrics()),
+        error_responder=ErrorResponder(node.metrics, time.monotonic),
+        publishers=Publishers(node.metrics, time.monotonic),
         machine=OneProcess(lambda: b"", node.subscribers),
     )
     return lambda sock: _Connection(sock, node, api, writer)

@@ -21,7 +21,7 @@ that appended the command.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from msgspec import Struct
@@ -34,6 +34,7 @@ from pushup.core.grant import Grant
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
+from pushup.metrics import Metric
 
 
 class Member(Struct, frozen=True, omit_defaults=True):
@@ -229,6 +230,9 @@ class Broadcast(Protocol):
     def why_not_ready(self) -> PushUpError | None:
         """Why a command appended now would be refused, or why this node is behind; None if neither is the case."""
 
+    def metrics(self) -> Iterable[Metric]:
+        """What it has counted. It waits for nothing, and may be asked before `start`."""
+
 
 class OneNode:
     """What a broadcast of one node answers about others."""
@@ -244,3 +248,6 @@ class OneNode:
 
     def members(self) -> list[Member]:
         return []
+
+    def metrics(self) -> Iterable[Metric]:
+        return ()

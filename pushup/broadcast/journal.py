@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
@@ -28,6 +29,7 @@ from pushup.clock import Timer
 from pushup.core.commands import Command, Continue, Entry, Outcome
 from pushup.core.errors import PushUpError, Refusal
 from pushup.core.state import ReplicatedState
+from pushup.metrics import Histogram, Metric
 
 SAVE_SECONDS = 1.0
 """How often the checkpoint is brought up to date while there are new entries."""
@@ -85,6 +87,7 @@ class Journal(OneNode):
         self._waiting: deque[Waiting] = deque()
         self._group: deque[Waiting] = deque()  # those being written
         self._busy = False
+        self._commit_seconds = Histogram()
         self._outage_log = OutageLog(clock, "publishing is refused: {reason}")
         self._trouble: PushUpError | None = None  # why commands are refused, if they are
         self._first: tuple[Command, ...] = ()  # what could not be written at the start
@@ -112,6 +115,10 @@ class Journal(OneNode):
 
     def now(self) -> float:
         return max(self._follower.time, self._steady_time())
+
+    def metrics(self) -> list[Metric]:
+        text = "Time to write a group of publications to the disk and have it synced"
+        return [self._commit_seconds.metric("journal_commit_seconds", text)]
 
     @property
     def waiting_bytes(self) -> int:
@@ -166,7 +173,8 @@ class Journal(OneNode):
             self._run(self._helpers.call(self._file.save, self._follower.changes()), self._saved)
         elif self._waiting:
             entries = next_group(self._waiting, self._group, self._follower.cursor, self.now())
-            self._run(self._helpers.call(self._file.append, entries), lambda size: self._written(entries, size))
+            written = partial(self._written, entries, self._clock.seconds())
+            self._run(self._helpers.call(self._file.append, entries), written)
         else:
             self._finish_stopping()
 
@@ -188,7 +196,8 @@ class Journal(OneNode):
         call.addCallbacks(done, self._failed)
         call.addErrback(self._not_applied)
 
-    def _written(self, entries: tuple[Entry, ...], size: int) -> None:
+    def _written(self, entries: tuple[Entry, ...], began_at: float, size: int) -> None:
+        self._commit_seconds.observe(self._clock.seconds() - began_at)
         self._unsaved_bytes += size
         for entry in entries:
             self._tell(self._group, self._follower.apply(entry))

@@ -3,6 +3,7 @@
 | file | what it does |
 |---|---|
 | `host` | what a server stands on: its process, clocks, disk and network; a simulated one has another |
+| `reactor_watch` | how late its timers are, and whether it stood still |
 | `preflight` | checks that this machine provides what the settings need |
 | `process_limits` | processors, file descriptors, and the garbage collector |
 | `logs` | the log |

@@ -22,6 +22,7 @@ from pushup.clock import WATCH_SECONDS, SteadyTime, uptime
 from pushup.core.cursor import next_epoch
 from pushup.host.build_form import build
 from pushup.host.process_limits import connection_limit, spare_garbage_collector
+from pushup.host.reactor_watch import ReactorWatch
 from pushup.metrics import Metrics, MetricsPage
 from pushup.net.wait.demultiplexer import Demultiplexer
 from pushup.service_tree import InOrder, Part, Periodic
@@ -50,12 +51,17 @@ class Host(InOrder):
         """Names this run of the server among the nodes of its cluster."""
         self.steady_time = SteadyTime(wall, uptime)
         self.metrics = Metrics()
-        self.page = MetricsPage(self.metrics, build())
-        watch, failed = self.steady_time.watch, "clock monitoring failed; restart the server"
+        self._reactor_watch = ReactorWatch(demultiplexer, reactor.seconds, uptime)
+        self.page = MetricsPage(build(), self.metrics.collect, self._reactor_watch.metrics)
+        failed = "clock monitoring failed; restart the server"
         self.add(
-            Periodic(watch, WATCH_SECONDS, reactor, if_it_fails=failed),
+            Periodic(self._watch, WATCH_SECONDS, reactor, if_it_fails=failed, at_once=True),
             Part(demultiplexer.start, self._close_demultiplexer),
         )
+
+    def _watch(self) -> None:
+        self.steady_time.watch()
+        self._reactor_watch.look()
 
     async def _close_demultiplexer(self) -> None:
         await deferLater(self.reactor, 0, lambda: None)  # what has led here may be in a turn of the demultiplexer

@@ -60,8 +60,15 @@ class Client(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+NO_ROUTE = "(none)"
+"""Stands for the route of a request that could not be read, or is for nothing that there is."""
+
+
 class Exchange(Protocol):
     """One open request; a connection. Each is answered exactly once, by `answer`, `respond` or `stream`."""
+
+    route: str
+    """The path in the table of calls (`net.api.application`) that the request is for; the application sets it."""
 
     @property
     def client(self) -> Client:

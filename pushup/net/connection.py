@@ -12,7 +12,7 @@ from typing import cast
 
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
-from pushup.net.application_interface import Client, Held, Streamed, options_for
+from pushup.net.application_interface import NO_ROUTE, Client, Held, Streamed, options_for
 from pushup.net.connection_states import AFTER_BEGUN, AFTER_HELD, AFTER_SENT, ENDS, READS, Event, Input, Phase, after
 from pushup.net.edge_context import EdgeContext
 from pushup.net.http1 import RequestParser
@@ -30,7 +30,7 @@ class Connection:
 
     __slots__ = (
         "_client", "_context", "_options", "held", "input", "lingers_until", "output", "phase", "pipeline",
-        "read_bytes", "since", "socket",
+        "read_bytes", "route", "since", "socket",
     )  # fmt: skip
 
     def __init__(self, context: EdgeContext, sock: socket.socket) -> None:
@@ -41,7 +41,7 @@ class Connection:
         self.read_bytes = READ_BYTES
         self.since = context.now
         """When it last made progress, monotonic."""
-        self.lingers_until = 0.0
+        self.route = NO_ROUTE
         self.pipeline: Pipeline | None = None
         self.output: OutputBuffer | None = None
         self._options: ResponseOptions | None = None
@@ -79,8 +79,8 @@ class Connection:
             requests = parser.feed(data)
         except PushUpError as error:
             parser.ended = True
-            # Without the traceback, which would lead back here.
-            requests = [*parser.requests, RejectedRequest(error.with_traceback(None), parser.head)]
+            error.__traceback__ = None  # it would lead back here
+            requests = [*parser.requests, RejectedRequest(error, parser.head)]
         except Exception:
             context.parsers.keep(parser)  # its state is unknown: no other connection may get it
             raise
@@ -131,9 +131,8 @@ class Connection:
             head = request.head if isinstance(request, RejectedRequest) else request
             self._client = self._context.proxies.client(head, Client.of(self.socket))
         if isinstance(request, RejectedRequest):
-            error, head = request
-            self._options = last(None if head is None else options_for(head, application))
-            application.refuse(error, head, self)
+            self._options = last(None if request.head is None else options_for(request.head, application))
+            application.refuse(*request, self)
             return
         is_usual = request.keep_alive and request.method != b"HEAD" and b"origin" not in request.headers
         self._options = None if is_usual else options_for(request, application)
@@ -171,8 +170,7 @@ class Connection:
 
     def _settle(self) -> None:
         """What can begin has begun: read again if nothing waits, drop an empty pipeline, or send `100 Continue`."""
-        pipeline = self.pipeline
-        if pipeline is None:
+        if (pipeline := self.pipeline) is None:
             return
         if self.input is PAUSED and not pipeline.has_waiting:
             self.on(Event.NONE_WAITS)
@@ -205,6 +203,7 @@ class Connection:
 
     def respond(self, response: Response) -> None:
         context = self._context
+        context.metrics.requests[self.route, response.status] += 1
         if context.draining:
             self._options = last(self._options)
         self._respond(context.writer.response(response, self._options))
@@ -213,6 +212,7 @@ class Connection:
         context = self._context
         if context.draining or not chunked:
             self._options = last(self._options)
+        context.metrics.requests[self.route, 200] += 1
         self.held = streamed
         self.on(Event.STREAMED)
         return self.write(context.writer.stream_head(content_type, self._options, chunked=chunked) + first)

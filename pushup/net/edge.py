@@ -6,12 +6,12 @@ Why it is our own: docs/internals/decisions/0003-an-edge-of-our-own.md.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime
 from twisted.logger import Logger
 
-from pushup.metrics import Metrics
+from pushup.metrics import Metric, Metrics, gauge
 from pushup.net.application_interface import Application
 from pushup.net.connection import Connection
 from pushup.net.connection_states import Event, Input, Phase
@@ -133,6 +133,14 @@ class Edge:
     def unsent_bytes(self) -> int:
         """Bytes that count against `unsent_limit_bytes`."""
         return self._context.output_budget.used
+
+    def metrics(self) -> Iterator[Metric]:
+        """What is open, and the limits."""
+        for name in ("connections_limit", "unsent_limit_bytes", "waiting_requests_limit_bytes"):
+            yield gauge(name, f"The limit {name}", getattr(self.limits, name))
+        yield gauge("connections", "Open connections", self.connection_count)
+        yield gauge("waiting_requests_bytes", "Bytes in use of waiting_requests_limit_bytes", self.waiting_bytes)
+        yield gauge("unsent_bytes", "Bytes that count against unsent_limit_bytes", self.unsent_bytes)
 
     def begin_drain(self) -> None:
         """From now on each response is the last of its connection."""

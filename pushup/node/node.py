@@ -79,7 +79,7 @@ class Node(HoldsState, Generic[H]):
         self._clock = clock
         self._hold_jitter = hold_limits.hold_jitter
         self._random = random
-        self._metrics = metrics
+        self.metrics = metrics
         self.soon = soon
         """Calls its argument in the next turn of the reactor."""
         self._delivering = False
@@ -149,10 +149,10 @@ class Node(HoldsState, Generic[H]):
 
     def _decided(self, on_outcome: OnOutcome, outcome: Outcome) -> None:
         if type(outcome) is Published:
-            self._metrics.messages += outcome.count
+            self.metrics.messages += outcome.count
             self._tracer.answered(outcome)
         elif isinstance(outcome, PushUpError) and outcome.kind:  # or it is an outcome of the state
-            self._metrics.publication_refused(outcome.kind)
+            self.metrics.publication_refused(outcome.kind)
         on_outcome(outcome)
 
     def members(self) -> list[Member]:
@@ -187,7 +187,7 @@ class Node(HoldsState, Generic[H]):
             if self.polls.has_ahead and result.seen > self.state.cursor.sequence:
                 self._order_end.find()
         else:
-            self._metrics.delivered(result, 1, self._broadcast.now())
+            self.metrics.delivered(result, 1, self._broadcast.now(), was_held=False)
         return result
 
     def _deadline(self, poll: Poll, now: float, at_most: float) -> float:
@@ -285,15 +285,15 @@ class Node(HoldsState, Generic[H]):
 
     def _answer(self, answers: list[tuple[H, Answer]]) -> None:
         """Give the answers to their holders. Equal answers come one after the other, and are counted together."""
-        metrics, now = self._metrics, self._broadcast.now
+        metrics, now = self.metrics, self._broadcast.now
         last: Answer | None = None
         count = 0
         for holder, answer in answers:
             holder.answer(answer)
             if answer is not last:
                 if last is not None:
-                    metrics.delivered(last, count, now())
+                    metrics.delivered(last, count, now(), was_held=True)
                 last, count = answer, 0
             count += 1
         if last is not None:
-            metrics.delivered(last, count, now())
+            metrics.delivered(last, count, now(), was_held=True)

@@ -148,6 +148,7 @@ class InMemoryDemultiplexer:
     """Watches in-memory sockets; a `turn` handles each connection that is ready, once, and then the deferred calls."""
 
     def __init__(self) -> None:
+        self.longest_turn = 0.0
         self.wanted: dict[Watched, tuple[bool, bool]] = {}
         self._soon: list[Callable[[], None]] = []
 

@@ -1,4 +1,5 @@
-"""The metrics of all workers on one page: counters are added up, and each gauge gets the label `worker`."""
+"""The metrics of all workers on one page: counters are added up, and each gauge gets the label `worker`, unless it has
+one: the parent process says some things of each worker."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def _merged(pages: Mapping[str, list[Family]], *, with_gauges: bool) -> dict[str
             total = merged.setdefault(family.name, Family(family.name, family.type, family.text, []))
             for sample in family.samples:
                 if is_of_each:
-                    total.samples.append(Sample(sample.name, {**sample.labels, "worker": process}, sample.value))
+                    total.samples.append(Sample(sample.name, {"worker": process, **sample.labels}, sample.value))
                     continue
                 key = sample.name, tuple(sorted(sample.labels.items()))
                 if key in sums:

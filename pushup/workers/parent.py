@@ -44,6 +44,8 @@ class Parent(InOrder):
         self._settings = self._with_ticket_key(settings)
         host = Host(reactor, STRATEGIES[settings.server.wait_strategy](reactor))
         self._hub = make_hub(settings, host)
+        if self._hub is not None:
+            host.page.include(self._hub.metrics)
         self._reserved = ReservedAddresses(settings.server.listen)
         self.on_ready: Callable[[], None] = lambda: None
         """Called when all workers serve clients for the first time."""

@@ -11,12 +11,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from pushup.metrics import counter, gauge
 from pushup.net.log_throttle import LogThrottle
 from pushup.service_tree import Periodic
 from pushup.settings.settings import Settings
 from pushup.transport.framed_link import Link, Silence
 from pushup.workers import control_protocol
-from pushup.workers.machine_metrics import Family, Sample
+from pushup.workers.machine_metrics import Family, families
 from pushup.workers.machine_queries import WorkerQueries
 from pushup.workers.worker_process import Child, Starts, told
 
@@ -78,7 +79,7 @@ class Supervisor:
         self._size = size
         self._start = start
         self._attach = attach
-        self._questions = WorkerQueries(self._ask, lambda: [*own_metrics(), self._replacements()], clock)
+        self._questions = WorkerQueries(self._ask, lambda: [*own_metrics(), *self._metrics()], clock)
         self._on_ready: Callable[[], None] | None = on_ready
         self._clock = clock
         self._workers: dict[int, _Worker] = {}
@@ -251,6 +252,8 @@ class Supervisor:
     def _ask(self, number: int, question: control_protocol.Question) -> None:
         self._send(self._workers[number], question)
 
-    def _replacements(self) -> Family:
-        ended = Sample("pushup_workers_replaced_total", {}, self._replaced)
-        return Family("pushup_workers_replaced", "counter", "Workers that have ended, and were replaced", [ended])
+    def _metrics(self) -> list[Family]:
+        text = "Workers that have ended, and were replaced"
+        return families([
+            gauge("workers", "Workers that run", len(self._workers)), counter("workers_replaced", text, self._replaced)
+        ])  # fmt: skip

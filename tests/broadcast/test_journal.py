@@ -37,6 +37,7 @@ from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 from tests.broadcast.stepped_helpers import START, JournaledReplica, KeptConnection, after_restart
 from tests.core.builders import batch, draft, publish
+from tests.metric_values import value_of
 from tests.net.observed_log import logged_at
 
 
@@ -958,3 +959,15 @@ def test_checkpoints_are_saved_on_the_monotonic_clock(servers: Servers) -> None:
     node.clock.advance(SAVE_SECONDS)
     node.do(publish("a"))
     assert node.helpers.made == ["append", "save", "append"]
+
+
+def test_how_long_commits_take(node: JournaledReplica) -> None:
+    """Of a group, as long as the disk takes."""
+    for _ in range(3):
+        node.append(publish("a"))
+    node.clock.advance(0.2)
+    node.helpers.step()
+    node.clock.advance(0.5)
+    node.helpers.step()
+    assert value_of(node.journal.metrics(), "journal_commit_seconds_count") == 2
+    assert value_of(node.journal.metrics(), "journal_commit_seconds_sum") == pytest.approx(0.7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from twisted.internet.task import Clock
@@ -29,9 +30,11 @@ from pushup.net.api.publishers import Publishers
 from pushup.net.api.quotas import Quotas, QuotaSettings
 from pushup.net.api.schemas import PollLimits, PublicationLimits, StreamLimits
 from pushup.net.api.streaming import Streaming
-from pushup.net.application_interface import Client, Exchange, Held, Streamed
+from pushup.net.application_interface import NO_ROUTE, Client, Exchange, Held, Streamed
 from pushup.net.requests_and_responses import Request, Response
 from pushup.node.node import Node
+from pushup.node.node_metrics import node_metrics
+from tests.metric_values import value_of
 from tests.net.in_memory_server import make_clock
 
 CLIENT = Client("127.0.0.1", 50000)
@@ -50,6 +53,7 @@ class RecordingExchange:
         self.blocks = False
         """Whether the kernel accepts nothing of a stream."""
         self.client = client
+        self.route = NO_ROUTE
         self._record = record
 
     def answer(self, answer: Answer) -> None:
@@ -165,8 +169,9 @@ class InMemoryNode:
             rules=rules,
             quotas=Quotas(quotas.tables, self.clock.seconds),
         )
-        page = MetricsPage(self.metrics)
-        page.add("held_polls", "Held polls", lambda: self.polls.count)
+        self.page = MetricsPage(
+            "", self.metrics.collect, partial(node_metrics, self.node, cast(Broadcast, self.broadcast))
+        )
         self.poll_access = access = (poll_access or _token_access)(self.node, self.access, self.clock)
         self.streaming = Streaming(
             self.node,
@@ -185,8 +190,8 @@ class InMemoryNode:
             access=self.access,
             origins=origins,
             error_responder=ErrorResponder(self.metrics, self.clock.seconds),
-            publishers=Publishers(self.metrics, audited),
-            machine=OneProcess(page.text, self.node.polls.subscribers),
+            publishers=Publishers(self.metrics, self.clock.seconds, audited),
+            machine=OneProcess(self.page.text, self.node.polls.subscribers),
             poll_access=access,
             streaming=self.streaming,
         )
@@ -245,6 +250,10 @@ class InMemoryNode:
         """Poll; there must be an answer at once."""
         (answer,) = self.begin("GET", f"/v1/poll?{query}").answers
         return answer
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A value in /metrics."""
+        return value_of(self.page.collect(), name, **labels)
 
     def publish(self, *channels: str, data: Any = None) -> CallResult:
         """Publish successfully, and deliver to held polls."""

@@ -229,7 +229,7 @@ def test_a_failure_in_the_application(logged_failures: list[str]) -> None:
         poll_access=PollAccess(node.node, access, node.clock.seconds),
         origins=Origins(),
         error_responder=ErrorResponder(node.metrics, node.clock.seconds),
-        publishers=Publishers(node.metrics),
+        publishers=Publishers(node.metrics, node.clock.seconds),
         machine=OneProcess(_fail, node.node.polls.subscribers),
     )
     client = InMemoryServer(api).connect()

@@ -321,6 +321,19 @@ def test_a_turn_in_which_a_transport_is_adopted(waiting: Parts) -> None:
 
 
 @pytest.mark.skipif("epoll" not in STRATEGIES, reason="with the other strategy the reactor logs it")
+def test_the_longest_turn(waiting: Parts) -> None:
+    """Of all turns since somebody asked."""
+    waiting.reactor.next_timer = 0.0
+    for seconds in (0.001, 0.03, 0.001):
+        waiting.demultiplexer.soon(partial(time.sleep, seconds))
+        waiting.read_all()
+    assert 0.03 <= waiting.demultiplexer.longest_turn < 2
+    waiting.demultiplexer.longest_turn = 0.0
+    waiting.demultiplexer.soon(partial(time.sleep, 0.001))
+    waiting.read_all()
+    assert 0 < waiting.demultiplexer.longest_turn < 0.03
+
+
 def test_a_deferred_call_that_fails(logged_failures: list[str]) -> None:
     """The failure is logged, and the next call is made."""
     parts = Parts(EpollDemultiplexer)

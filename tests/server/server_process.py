@@ -107,7 +107,8 @@ class Server:
         """Unexpected log lines above info since the last call."""
         lines = self.log_lines()
         new, self._looked_at = lines[self._looked_at :], len(lines)
-        return [line for line in new if not _is_quiet(line) and not any(re.search(e, line) for e in self._expected)]
+        expected = (*self._expected, "this process stood still")  # for the machine may be busy with other tests
+        return [line for line in new if not _is_quiet(line) and not any(re.search(e, line) for e in expected)]
 
 
 def _is_quiet(line: str) -> bool:

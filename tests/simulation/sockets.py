@@ -130,6 +130,7 @@ class SimulatedDemultiplexer:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self.longest_turn = 0.0
         self._wanted: dict[Watched, tuple[bool, bool]] = {}
         self._soon: list[Callable[[], None]] = []
 

@@ -53,6 +53,12 @@ def test_each_gauge_gets_the_name_of_its_process() -> None:
     assert lines(page) == ['polls{pool="x",worker="2"} 3.0', 'polls{pool="x",worker="1"} 4.0']
 
 
+def test_what_the_parent_says_of_a_worker() -> None:
+    """It keeps the worker's number."""
+    page = one_page({"1": [], "parent": [gauge("lag", 3, worker="1")]})
+    assert lines(page) == ['lag{worker="1"} 3.0']
+
+
 def test_each_worker_drops_the_same_messages() -> None:
     """So their counts are not added up, and those of workers that have ended say nothing."""
     pages = {name: [counter("pushup_messages_dropped", 5, reason="expired")] for name in ("1", "2")}
@@ -109,7 +115,7 @@ def test_values_of_prometheus_can_be_sent() -> None:
 
 def test_the_page_of_a_server_can_be_read() -> None:
     """All metrics that a node has, of two nodes: with the same names as without workers."""
-    page = MetricsPage(Metrics())
+    page = MetricsPage("", Metrics().collect)
     pages = {name: families(page.collect()) for name in ("1", "2")}
     merged = {family.name: family for family in text_string_to_metric_families(one_page(pages).decode())}
     alone = {family.name: family for family in text_string_to_metric_families(page.text().decode())}

@@ -25,7 +25,7 @@ class Asking:
         self.counts: list[list[int]] = []
         self.texts: list[str] = []
         self.metrics = Metrics()
-        page = MetricsPage(self.metrics)
+        page = MetricsPage("", self.metrics.collect)
         self.page = page
         self.clock = Clock()
         self.siblings = ServerQueries(self._send, "2", page, lambda name: POLLS.get(name, 0), self.clock)

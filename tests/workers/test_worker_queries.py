@@ -169,6 +169,7 @@ def test_the_parents_metrics_can_be_shown(logged_failures: list[str]) -> None:
     page = one_page({name: msgspec.convert(body, list[Family]) for name, body in bodies.items()}).decode()
     assert "# TYPE pushup_workers_replaced_total counter\npushup_workers_replaced_total 1.0\n" in page
     assert 'parents{worker="parent"} 1.0\n' in page
+    assert 'pushup_workers{worker="parent"} 1.0\n' in page
     logged_failures.clear()
 
 

@@ -7,11 +7,12 @@ workers: if all of them die, the state is still here. Why: docs/internals/decisi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 
 from msgspec import DecodeError, Struct
+from prometheus_client.core import GaugeMetricFamily
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -24,6 +25,7 @@ from pushup.core.errors import PushUpError
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import Outgoing
+from pushup.metrics import Metric
 from pushup.service_tree import Periodic
 from pushup.transport.framed_link import Link
 
@@ -41,6 +43,10 @@ class Attached(Struct, eq=False):
     turns: Turns
     member: Member | None = None
     """None until it has restored the state. With its first report it begins to count for `stable`, then to serve."""
+    applied: int = 0
+    """The last entry that it had applied when it last reported, and how many it had not."""
+    lag: int = 0
+    reported_at: float = 0.0
 
 
 class _Confirming(Struct):
@@ -105,6 +111,17 @@ class Hub(HoldsState):
         """How many confirmations workers have asked for, and were not sent."""
         return len(self._confirming)
 
+    def metrics(self) -> Iterator[Metric]:
+        """Those of the broadcast, and how far the workers lag behind."""
+        yield from self._broadcast.metrics()
+        text = "Entries that a worker had not applied when it last reported to the parent process, or since"
+        lag = GaugeMetricFamily("pushup_worker_lag_entries", text, labels=("worker",))
+        for worker in self._workers:
+            is_silent = self._clock.seconds() > worker.reported_at + 2 * BEAT_SECONDS
+            entries = self.cursor.sequence - worker.applied if is_silent else worker.lag
+            lag.add_metric((worker.name.removeprefix("worker "),), entries)
+        yield lag
+
     def why_not_ready(self) -> PushUpError | None:
         """Why commands are refused, if they are."""
         return self._broadcast.why_not_ready()
@@ -158,6 +175,8 @@ class Hub(HoldsState):
                 self._passed(worker, number)
             case frames.Present(member):
                 is_new, worker.member = worker.member is None, member
+                worker.applied = int(member.cursor.rpartition("-")[2])
+                worker.lag, worker.reported_at = self.cursor.sequence - worker.applied, self._clock.seconds()
                 if is_new:
                     self._beat()  # behind all that was `stable` without it; with this it serves
 

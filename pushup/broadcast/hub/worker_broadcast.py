@@ -165,6 +165,9 @@ class HubBroadcast:
     def why_not_ready(self) -> PushUpError | None:
         return self._trouble
 
+    def metrics(self) -> tuple[()]:
+        return ()
+
     # What the parent says.
 
     def _received(self, body: bytes) -> None:

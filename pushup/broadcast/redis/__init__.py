@@ -29,5 +29,6 @@ Redis carries publications, never polls: each node reads the log and answers its
 | `vouch.lua` | after a restart of Redis: who has found all that it knows in the log |
 | `connector` | finds Redis, with or without Sentinels |
 | `redis_connection`, `redis_errors` | Redis' protocol, on hiredis; error replies and other failures as types |
+| `redis_metrics` | what a node sees of Redis, for `/metrics` |
 | `redis_settings` | the settings, and the URL |
 """

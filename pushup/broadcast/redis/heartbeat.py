@@ -29,6 +29,7 @@ from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
 from pushup.broadcast.redis.records import LastEntry, NodeReport, Report
 from pushup.broadcast.redis.redis_errors import ErrorReply, Lost, Malformed
+from pushup.broadcast.redis.redis_metrics import RedisMetrics
 from pushup.broadcast.redis.replica import Diverged, Replica
 from pushup.core.cursor import Cursor, is_of_one_cluster, order_of
 from pushup.core.limits import Limits
@@ -64,6 +65,7 @@ class Heartbeat:
         confirmations: Confirmations,
         outage_log: OutageLog,
         durability: Durability,
+        metrics: RedisMetrics,
         limits: Limits,
         timeout: float,
         clock: IReactorTime,
@@ -77,6 +79,7 @@ class Heartbeat:
         self._confirmations = confirmations
         self._outage_log = outage_log
         self._durability = durability
+        self._metrics = metrics
         self._limits = msgspec.Raw(msgspec.json.encode(limits))
         self._timeout = timeout
         self._clock = clock
@@ -195,6 +198,7 @@ class Heartbeat:
         report = await commands.report(
             self._node_id, msgspec.json.encode(own), LEASE_SECONDS, was_replicated=self._durability.is_disproved
         )
+        self._metrics.reported(commands, asked_at, report.tail)
         was_living = report.complete
         self._durability.note(commands, report.tail)
         if not report.complete:

@@ -89,6 +89,7 @@ class RedisLog:
         self.run = ""
         """Identifies this run of Redis: it changes with a restart, and when another server takes over. The process'
         `run_id` and, after a full stop, the id of its replication history."""
+        self.info: dict[str, str] = {}
         self.syncs_each_write = False
         """Whether each write is synced to the append-only file before it is acknowledged."""
         self.replica_seen = ""
@@ -101,7 +102,7 @@ class RedisLog:
         asked = [self.connection.ask("SCRIPT", "LOAD", script.text) for script in scripts.SCRIPTS]
         asked.append(self.connection.ask("INFO"))  # all in one round trip
         replies = await _all(asked)
-        info = info_of(replies[-1])
+        info = self.info = info_of(replies[-1])
         self.run = f"{info['run_id']}.{info['master_replid']}"
         self._history = info["master_replid"]
         self.syncs_each_write = await self._syncs_each_write(info)

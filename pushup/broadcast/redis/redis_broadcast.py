@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from twisted.internet.interfaces import IReactorTime
@@ -23,6 +23,7 @@ from pushup.broadcast.redis.heartbeat import Heartbeat
 from pushup.broadcast.redis.leader import CheckpointSaver
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import open_log
+from pushup.broadcast.redis.redis_metrics import RedisMetrics
 from pushup.broadcast.redis.redis_settings import RedisLimits
 from pushup.broadcast.redis.replica import Replica
 from pushup.broadcast.redis.session import Session
@@ -30,6 +31,7 @@ from pushup.core.commands import Ack, Command, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
+from pushup.metrics import Metric
 
 
 class RedisBroadcast:
@@ -72,6 +74,7 @@ class RedisBroadcast:
         self._durability = Durability(declared=redis_limits.redis_durable)
         self._confirmations = Confirmations(self._connect, clock)
         self._lease = Lease()
+        self._metrics = RedisMetrics(clock, lambda: self._replica.cursor)
         self._is_running = False
 
     def start(self, follower: Follower) -> None:
@@ -89,6 +92,7 @@ class RedisBroadcast:
             confirmations=self._confirmations,
             outage_log=outage_log,
             durability=self._durability,
+            metrics=self._metrics,
             limits=limits,
             timeout=self._timeout,
             clock=clock,
@@ -115,6 +119,7 @@ class RedisBroadcast:
             pending_publishers=self._pending_publishers,
             confirmations=self._confirmations,
             outage_log=outage_log,
+            metrics=self._metrics,
             timeout=self._timeout,
             clock=clock,
             random=self._random,
@@ -190,6 +195,10 @@ class RedisBroadcast:
 
     def why_not_ready(self) -> PushUpError | None:
         return self._session.why_not_ready()
+
+    def metrics(self) -> Iterator[Metric]:
+        if self._is_running:
+            yield from self._metrics.metrics(is_up=self._session.is_following)
 
     @property
     def is_following(self) -> bool:

@@ -26,6 +26,7 @@ from pushup.broadcast.redis.heartbeat import Heartbeat
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import Appended, RedisLog
 from pushup.broadcast.redis.redis_errors import CannotConnect, EpochOver, ErrorReply, Lost, Malformed
+from pushup.broadcast.redis.redis_metrics import RedisMetrics
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.work_budget import Pace, work_of
 from pushup.core.commands import Command, Entry
@@ -55,6 +56,7 @@ class Session:
         pending_publishers: PendingPublishers,
         confirmations: Confirmations,
         outage_log: OutageLog,
+        metrics: RedisMetrics,
         timeout: float,
         clock: IReactorTime,
         random: Callable[[], float],
@@ -69,6 +71,7 @@ class Session:
         self._pending_publishers = pending_publishers
         self._confirmations = confirmations
         self._outage_log = outage_log
+        self._metrics = metrics
         self._timeout = timeout
         self._clock = clock
         self._random = random
@@ -218,6 +221,7 @@ class Session:
     def _accept_commands(self, reading: RedisLog, commands: RedisLog) -> None:
         """This node has caught up: publications are appended from now on. Whether Redis takes them is seen then."""
         self._commands = commands
+        self._metrics.follows(commands)
         self._confirmations.follows(reading.run)
         place, self._followed = self._followed, (reading.connection.server, reading.run)
         if place != self._followed or not self._outage_log.has_open_outage:

@@ -140,6 +140,7 @@ class Api:
         except PushUpError as error:
             self.refuse(error, request, exchange)
             return
+        exchange.route = admitted.call.path
         try:
             if self._quotas.counts_requests and admitted.call.is_counted:
                 self._quotas.use_up("requests_per_second", 1, admitted.grant, exchange)
@@ -168,6 +169,7 @@ class Api:
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         """Answer with an error; `request` is None when not even its head could be read. It counts for its address."""
+        exchange.route = self._router.route(request)
         try:
             self._quotas.use_up("requests_per_second", 1, NOTHING, exchange)
         except QuotaExceeded as too_many:

@@ -16,10 +16,14 @@ from pushup.core.held_on_grants import HeldOnGrants
 from pushup.core.poll import Poll
 from pushup.core.subscription import Holder, Subscription
 from pushup.core.tracing import Trace
+from pushup.metrics import Metrics
 
 
 class Node(Protocol):
     """A node as the calls of the HTTP application see it."""
+
+    @property
+    def metrics(self) -> Metrics: ...
 
     # Polls and streams.
 

@@ -37,6 +37,7 @@ class Polling:
 
     def __init__(self, node: Node, reader: PollReader, poll_access: PollAccess) -> None:
         self._node = node
+        self._requests = node.metrics.requests
         self._reader = reader
         self._poll_access = poll_access
         self._rules = poll_access.rules
@@ -63,6 +64,7 @@ class Polling:
     def _open(self, poll: Poll, exchange: Exchange) -> None:
         """A poll that needs no grant and has no quota."""
         result = self._node.poll(poll, exchange)
+        self._requests[exchange.route, 200] += 1  # now, and not for each delivery
         if isinstance(result, Subscription):
             exchange.hold(result)
         else:
@@ -133,6 +135,7 @@ class GrantedPoll:
             expires_in = int(seconds) if grant.is_of_token else None
             self._exchange.respond(json_response(told_of_end(answer, grant.new_ticket, expires_in)))
         else:
+            self._poll_access.node.metrics.requests[self._exchange.route, 200] += 1
             self._exchange.answer(answer)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from twisted.logger import Logger
 
 from pushup.core.commands import Publish, Published
@@ -22,8 +24,12 @@ _log = Logger()
 class Publishers:
     """Knows who has published what."""
 
-    def __init__(self, metrics: Metrics, audited: tuple[str, ...] = ()) -> None:
-        """`audited`: the channels whose publications are logged, as in a scope. Raises: ValueError, if it is none."""
+    def __init__(self, metrics: Metrics, seconds: Callable[[], float], audited: tuple[str, ...] = ()) -> None:
+        """`seconds` of a monotonic clock; `audited`: the channels whose publications are logged, as in a scope.
+
+        Raises: ValueError, if it is none.
+        """
+        self.seconds = seconds
         self._counts = metrics.messages_by_key
         self._audited = scope_of(list(audited))
         self.audit = bool(audited)

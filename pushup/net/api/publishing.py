@@ -86,8 +86,11 @@ class Publishing:
         self._rules = access.rules
         self._quotas = access.quotas
         self._publishers = publishers
+        self._seconds = publishers.seconds
+        self._latency = node.metrics.publication_latency
 
     def publish(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        began_at = self._seconds()
         key = request.header(b"idempotency-key")
         if len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key can have at most {KEY_LIMIT} characters", field="Idempotency-Key")
@@ -116,16 +119,20 @@ class Publishing:
             if audited:
                 self._publishers.log(grant, outcome, audited, exchange.client, traceparent)
             if ack == "accepted":
+                self._latency[ack].observe(self._seconds() - began_at)
                 exchange.respond(Response(201, write_published(outcome, as_list)))
             else:
-                self._confirm(outcome, as_list, ack, seconds, exchange)
+                self._confirm(outcome, as_list, ack, seconds, exchange, began_at)
 
         self._node.submit(command, on_outcome)
 
-    def _confirm(self, published: Published, as_list: bool, ack: Ack, seconds: float, exchange: Exchange) -> None:
+    def _confirm(
+        self, published: Published, as_list: bool, ack: Ack, seconds: float, exchange: Exchange, began_at: float
+    ) -> None:
         """Answer a publisher that waits for a stronger acknowledgement than `accepted`."""
 
         def on_confirmation(confirmation: Confirmation) -> None:
+            self._latency[confirmation.ack].observe(self._seconds() - began_at)
             exchange.respond(Response(201, write_published(published, as_list, confirmation)))
 
         last = Cursor(published.epoch, published.sequence + published.count - 1)

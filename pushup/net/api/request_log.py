@@ -64,6 +64,14 @@ class _LoggedExchange:
     def client(self) -> Client:
         return self._exchange.client
 
+    @property
+    def route(self) -> str:
+        return self._exchange.route
+
+    @route.setter
+    def route(self, route: str) -> None:
+        self._exchange.route = route
+
     def answer(self, answer: Answer) -> None:
         self._line(200)
         self._exchange.answer(answer)

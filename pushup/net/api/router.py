@@ -10,11 +10,11 @@ from urllib.parse import unquote_to_bytes
 
 from twisted.internet.defer import Deferred
 
-from pushup.core.errors import BadRequest
+from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant, Right
 from pushup.net.api.bodies import check_name
 from pushup.net.api.cors import preflight_headers
-from pushup.net.application_interface import Exchange
+from pushup.net.application_interface import NO_ROUTE, Exchange
 from pushup.net.http_errors import MethodNotAllowed, UnknownResource
 from pushup.net.requests_and_responses import Request, Response
 
@@ -92,6 +92,13 @@ class Router:
         if call is None:
             raise _not_allowed(request.method, methods)
         return call, argument
+
+    def route(self, request: Request | None) -> str:
+        """The path in the table of calls that a request is for, for metrics."""
+        try:
+            return NO_ROUTE if request is None else self.find(request)[0].path
+        except PushUpError:
+            return NO_ROUTE
 
     def _find_pattern(self, path: bytes) -> tuple[str, dict[bytes, Call]]:
         """Raises: UnknownResource, BadRequest."""

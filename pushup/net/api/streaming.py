@@ -25,6 +25,7 @@ from pushup.core.grant import NOTHING, Grant
 from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Holder, Subscription
+from pushup.metrics import Metric, gauge
 from pushup.net.api.event_encoding import EventEncoding, EventEncodings
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
@@ -78,6 +79,9 @@ class Streaming:
         # Streams that were sent the same answer continue with the same poll.
         self._answer: Answer | None = None
         self._next: Poll | None = None
+
+    def metrics(self) -> list[Metric]:
+        return [gauge("streams", "Open event streams", self.count)]
 
     def stream_by_query(
         self, request: Request, query: bytes, exchange: Exchange, grant: Grant

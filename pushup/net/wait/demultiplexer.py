@@ -42,6 +42,9 @@ class Watched(Protocol):
 class Demultiplexer(Protocol):
     """Watches connections between `start` and `close`."""
 
+    longest_turn: float
+    """Seconds that the longest turn took since this was last set to 0; 0 for a strategy that does not know."""
+
     def start(self) -> None:
         """Register with the reactor."""
 

@@ -91,7 +91,8 @@ class EpollDemultiplexer:
         self._soon: list[Callable[[], None]] = []
         self._is_scheduled = False  # whether the reactor is going to make those calls
         self._turning = False
-        self._last_turn = 0.0
+        self._last_turn = 0.0  # when it ended
+        self.longest_turn = 0.0
         self._others: set[int] = set()  # what the reactor's other readers read, while a turn may wait
         self._others_are_ready = False
         self._connections: dict[int, Watched] = {}
@@ -176,6 +177,8 @@ class EpollDemultiplexer:
         self._turning = False
         self._leave_others()
         self._last_turn = monotonic()
+        if self._last_turn - began > self.longest_turn:
+            self.longest_turn = self._last_turn - began
         if self._soon:
             self._schedule()
 

@@ -51,6 +51,7 @@ class ReactorDemultiplexer:
 
     def __init__(self, reactor: Reactor) -> None:
         self._reactor = reactor
+        self.longest_turn = 0.0
         self._descriptors: dict[Watched, _Descriptor] = {}
 
     def start(self) -> None:

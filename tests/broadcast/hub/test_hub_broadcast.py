@@ -31,6 +31,7 @@ from pushup.core.errors import KeyReused, Overloaded, Unavailable, UnknownChanne
 from pushup.transport.framed_link import UNSENT_LIMIT_BYTES, framed
 from tests.broadcast.hub.machine import AHEAD, EPOCH, JournaledMachine, Machine, Worker
 from tests.core.builders import batch, draft, publish
+from tests.metric_values import value_of
 
 UNKNOWN = "this may or may not have been published; retry with the same Idempotency-Key"
 
@@ -444,6 +445,34 @@ def test_workers_know_each_other(machine: Machine) -> None:
     one.end.die()
     machine.advance(BEAT_SECONDS)
     assert [member.id for member in two.broadcast.members()] == ["2"]
+
+
+def test_how_far_workers_lag_behind(machine: Machine) -> None:
+    """As they report. One that is silent has not applied anything since."""
+    one, two = machine.start(2)
+    machine.advance(BEAT_SECONDS)
+    two.end.is_reading = False
+    for _ in range(3):
+        one.append(publish("a"))
+    machine.run()
+
+    def lag() -> list[float]:
+        return [value_of(machine.hub.metrics(), "worker_lag_entries", worker=number) for number in "12"]
+
+    assert lag() == [0, 0]
+    machine.advance(BEAT_SECONDS)
+    assert lag() == [0, 3]
+    two.end.is_reading = True
+    machine.advance(BEAT_SECONDS)
+    machine.advance(BEAT_SECONDS)
+    assert lag() == [0, 0]
+    two.hub_end.is_reading = False
+    one.append(publish("a"))
+    machine.run()
+    machine.advance(BEAT_SECONDS)
+    assert lag() == [0, 0]
+    machine.advance(2 * BEAT_SECONDS)
+    assert lag() == [0, 1]
 
 
 # A parent that hangs.

@@ -175,7 +175,7 @@ def test_who_is_shown_operator_details(
 
 
 def counted(metrics: Metrics) -> dict[str, int]:
-    lines = MetricsPage(metrics).text().decode().splitlines()
+    lines = MetricsPage("", metrics.collect).text().decode().splitlines()
     found = [line for line in lines if line.startswith("pushup_refusals_total{")]
     return {line.split('"')[1]: int(float(line.rsplit(" ", 1)[1])) for line in found}
 

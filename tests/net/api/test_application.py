@@ -267,11 +267,8 @@ def test_metrics(node: InMemoryNode) -> None:
     assert values["pushup_deliveries_total"] == 1
     assert values["pushup_answers_total"] == 1
     assert values["pushup_held_polls"] == 1
-    assert values["pushup_answer_delay_seconds_count"] == 1
     assert values["pushup_process_memory_bytes"] > 1e6
     assert all(family.documentation for family in families.values())
-    buckets = [s.value for s in families["pushup_answer_delay_seconds"].samples if s.name.endswith("_bucket")]
-    assert buckets == sorted(buckets)
 
 
 @pytest.mark.parametrize("path", ROUTES)

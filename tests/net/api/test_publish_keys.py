@@ -216,7 +216,7 @@ def test_a_grant_for_some_channels(names: tuple[str, ...], error: type[PushUpErr
     """It allows publishing to them, and changing them, and no other; nothing changes if one of several is another."""
     node = InMemoryNode()
     error_responder = ErrorResponder(node.metrics, node.clock.seconds)
-    publishers = Publishers(node.metrics)
+    publishers = Publishers(node.metrics, node.clock.seconds)
     publishing = Publishing(node.node, PublicationLimits(), error_responder, node.access, publishers)
     channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), error_responder, node.access)
     drafts = [{"channels": ["a"], "data": 1}, {"channels": names, "data": 2}]

@@ -1,0 +1,28 @@
+"""What `/metrics` says about a node: its state, its held polls, and whether it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pushup.broadcast import Broadcast
+from pushup.metrics import Metric, gauge
+from pushup.node.node import Node
+
+
+def node_metrics(node: Node[Any], broadcast: Broadcast) -> Iterator[Metric]:
+    """The gauges of a node and of the broadcast that it follows."""
+    state, polls = node.state, node.polls
+    yield gauge("ready", "1 if load balancers should send new clients here, else 0", node.why_not_ready() is None)
+    yield gauge("nodes", "Nodes of the cluster that are known to be alive", len(node.members()))
+    yield gauge("held_polls", "Held polls, and event streams that wait for the next event", polls.count)
+    yield gauge("held_bytes", "Bytes that count against held_limit_bytes", polls.bytes)
+    yield gauge("awaited_channels", "Channels that do not exist and that polls wait for", polls.awaited_count)
+    yield gauge("channels", "Open channels", len(state.channels))
+    yield gauge("channels_limit", "Maximum number of open channels", state.limits.channels_limit)
+    yield gauge("cached_messages", "Cached messages", state.message_count)
+    yield gauge("cached_bytes", "Bytes that count against retention_bytes", state.cache.bytes)
+    yield gauge("retention_bytes", "The limit retention_bytes", state.limits.retention_bytes)
+    yield gauge("retention_seconds", "The limit retention_seconds", state.limits.retention_seconds)
+    yield gauge("oldest_message_age_seconds", "Age of the oldest message", state.cache.age(broadcast.now()))
+    yield gauge("waiting_bytes", "Bytes that count against waiting_limit_bytes", broadcast.waiting_bytes)
