@@ -18,6 +18,7 @@ from tests.client.simulated_driver import (
     DRIPS,
     HANGS,
     HUGE,
+    MUTE,
     NOT_HTTP,
     REFUSED,
     RESET,
@@ -25,26 +26,14 @@ from tests.client.simulated_driver import (
     Sent,
     SimulatedDriver,
     answer,
+    ended,
+    event,
+    message,
+    polled,
     stream,
 )
 
 FAULTS = [REFUSED, CLOSES, RESET, NOT_HTTP, answer(503), answer(429), answer(500), answer(408), answer(502)]
-
-MUTE = stream(closes=False)
-
-
-def message(number: int) -> dict[str, Any]:
-    return {"id": f"e-{number}", "time": 1.0, "channels": ["a"], "data": number}
-
-
-def event(number: int) -> dict[str, Any]:
-    """As a stream sends it."""
-    return {"id": f"e-{number}", "data": message(number)}
-
-
-def polled(cursor: str, *numbers: int, **more: Any) -> Reply:
-    answered = {"cursor": cursor, "messages": [message(n) for n in numbers], "more": False, "gaps": [], "closed": []}
-    return answer(200, answered | more)
 
 
 def held(cursor: str) -> Reply:
@@ -55,11 +44,6 @@ def held(cursor: str) -> Reply:
 def breaks(*events: dict[str, Any]) -> Reply:
     """A stream that is reset after these events."""
     return Reply([*stream(*events, closes=False).pieces, (0.0, ConnectionResetError("reset"))])
-
-
-def ended(kind: str, status: int = 401) -> dict[str, Any]:
-    """The event of a stream that ends with an error."""
-    return {"event": "error", "data": {"type": f"urn:pushup:{kind}", "status": status, "detail": kind}}
 
 
 def data_of(items: Iterator[Item]) -> list[Any]:
