@@ -16,7 +16,7 @@ LAST_SECONDS = 0.1
 
 
 class Attempts:
-    """Those of one call, or of following until something arrives.
+    """Those of one call, or of following until a connection has lasted.
 
     A node that fails rests for a random time of 0 to `first * 2^failures` seconds, at most `longest` ("full jitter":
     https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/), and for its `Retry-After` before that.

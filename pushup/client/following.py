@@ -1,4 +1,7 @@
-"""Following channels: by streams, or by polls where streams do not come through; again after each failure."""
+"""Following channels: by streams, or by polls where streams do not come through; again after each failure.
+
+States, events and actions are those of the table in docs/internals/browser-client.md, which pushup.js follows, too.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +9,31 @@ import json
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
-from typing import Literal
+from typing import Any, Literal, NoReturn
 
 from pushup.client.attempts import Attempts
 from pushup.client.exchange import Exchange
 from pushup.client.http1 import HttpConnection
-from pushup.client.values import (
-    ClientError,
-    Closed,
-    Gap,
-    Item,
-    Message,
-    NoResponse,
-    Stopped,
-    answer_of,
-    unexpected,
-    value_of,
-)
+from pushup.client.values import ClientError, Item, NoResponse, NotSent, Stopped, answer_of, item_of, unexpected
 
 Transport = Literal["stream", "poll"]
+State = Literal["idle", "opening", "live", "waiting", "stopped"]
 
 OnTrouble = Callable[[ClientError, float], None]
 """Gets what failed, and after how many seconds the next try begins."""
 
-FIRST_SECONDS = 3.0
-"""A stream sends something at once. If nothing comes for this long, something holds it back (as in pushup.js)."""
+FIRST_SECONDS = 3.0  # a stream sends something at once; if nothing comes for so long, something holds it back
+SILENCE_SECONDS = 30.0  # a stream that is silent for so long is dead: by default a heartbeat comes every 15 s
+LASTING_SECONDS = 5.0  # a connection that broke after so long was a good one
+SHORT_STREAMS = 3  # so many in a row that broke earlier are cut by something on the way
+POLLS_SECONDS = 1800.0  # for so long, polls are used instead of streams that do not come through
+HOLD_SECONDS = 25.0  # a server may hold a poll for so long
+USELESS_POLLS = 3  # so many in a row that are answered at once, with nothing, would become an endless loop
+NO_STREAMS = (404, 405, 406, 501)  # so answers a server, or a proxy, that has none
 
-SILENCE_SECONDS = 45.0
-"""A stream that is silent for this long is dead: by default a heartbeat comes every 15 s."""
 
-SHORT_SECONDS = 5.0
-"""Three streams in a row that end sooner than this are cut by something on the way."""
-
-POLLS_SECONDS = 1800.0
-"""For how long polls are used instead of streams that do not come through."""
-
-HOLD_SECONDS = 25.0
-"""For how long a server may hold a poll."""
-
-RETURN_SECONDS = 0.5
-"""After a stream has ended in order, the client returns within this time, at random."""
+class Loop(ClientError):
+    """The server answers, but nothing moves."""
 
 
 class Follower:
@@ -65,20 +53,28 @@ class Follower:
         """`timeout`: for how long a node may not respond. Raises: ValueError for another transport."""
         if transport not in ("stream", "poll"):
             raise ValueError(f"transport must be 'stream' or 'poll', not {transport!r}")
+        self.state: State = "idle"
         self._exchange = exchange
         self._driver = exchange.driver
         self._channels = channels
         self._cursor = cursor
         self._timeout = timeout
+        self._first = min(FIRST_SECONDS, timeout / 2)  # the rest is for a poll, in case only streams have trouble
         self._pauses = pauses
         self._on_trouble = on_trouble
         self._pending: deque[Item] = deque()
-        self._polls_until = float("inf") if transport == "poll" else float("-inf")
-        self._short_streams = 0
-        self._stream: HttpConnection | None = None
-        self._opened_at = 0.0
+        self._quiet_since = 0.0
+        self._polls_until = math.inf if transport == "poll" else -math.inf
+        self._is_trial = False  # polling, to see whether only streams have trouble
+        self._short_streams = 0  # in a row
         self._attempts = self._no_failures()
         self._node = self._attempts.next()
+        self._pause = 0.0
+        # Of the connection:
+        self._began = math.inf
+        self._streams = False
+        self._stream: HttpConnection | None = None
+        self._useless_polls = 0  # in a row
 
     async def next(self, silence: float = math.inf) -> Item | None:
         """The next one; None after `stop`.
@@ -86,141 +82,186 @@ class Follower:
         Raises: ClientError if the server refuses; TimeoutError if nothing has come for so many seconds, in which no
         node failed, and one that is asked anew has nothing either: a stream that is dead may look alive.
         """
-        until = self._driver.now() + silence
+        self._quiet_since = self._driver.now()
         try:
             while not self._pending:
-                is_silent = self._driver.now() >= until
-                try:
-                    await (self._ask_anew() if is_silent else self._receive(until))
-                except Stopped:
-                    raise
-                except ClientError as error:
-                    if is_silent or self._driver.now() < until:
-                        await self._after(error)
-                        until = self._driver.now() + silence
+                await self._advance(self._quiet_since + silence)
         except Stopped:
+            self.close()
             return None
+        except BaseException:
+            if self.state != "stopped":  # it was cancelled, or is silent
+                self.close()
+            raise
         return self._pending.popleft()
 
-    async def _ask_anew(self) -> None:
-        self.close()
-        await self._poll(0.0, self._timeout)
-        if not self._pending:
-            raise TimeoutError
+    async def _advance(self, until: float) -> None:
+        """Wait for an event, or for something to come. Raises: ClientError if the server refuses; TimeoutError."""
+        is_silent = self._driver.now() >= until
+        try:
+            if self.state == "waiting":
+                await self._driver.sleep(self._pause)
+                self._want()
+            elif is_silent:
+                self._want()
+                await self._poll(0.0, self._timeout)
+                if not self._pending:
+                    raise TimeoutError
+            elif self.state == "opening":
+                await self._open()
+            elif self.state == "live":
+                await self._receive(until)
+            else:
+                self._want()
+        except Stopped:
+            raise
+        except ClientError as error:
+            if is_silent or self._driver.now() < until:
+                self._failed(error)
+
+    async def _open(self) -> None:
+        if self._is_trial or self._driver.now() < self._polls_until:
+            await self._poll(0.0, self._timeout - (self._first if self._is_trial else 0.0))
+            return
+        self._streams = True
+        until = self._driver.now() + self._first
+        fields = {"cursor": self._cursor} if self._cursor else {}
+        self._stream = await self._exchange.subscribe(
+            self._node, "/v1/events", self._channels, until, accept="application/x-ndjson", **fields
+        )
+        await self._read(self._stream, until)
+
+    async def _receive(self, until: float) -> None:
+        now = self._driver.now()
+        if self._stream is not None:
+            await self._read(self._stream, min(until, now + SILENCE_SECONDS))
+        elif now < self._polls_until:
+            hold = min(HOLD_SECONDS, until - now)
+            await self._poll(hold, hold + self._timeout)
+        else:
+            self._want()  # it is time to try a stream again
+
+    async def _poll(self, hold: float, seconds: float) -> None:
+        asked = self._driver.now()
+        given = await self._exchange.poll(self._node, self._channels, self._cursor, hold, seconds)
+        answer = answer_of(given, self._cursor)
+        if answer.cursor == self._cursor and (answer.items or answer.more):
+            raise Loop(f"the server at {self._node.url} sends the same answer again")
+        self._pending += answer.items
+        self._cursor = answer.cursor
+        is_useless = not answer.items and self._driver.now() < asked + min(hold, 1.0)
+        self._useless_polls = self._useless_polls + 1 if is_useless else 0
+        if self._useless_polls == USELESS_POLLS:
+            raise Loop(f"the server at {self._node.url} does not hold polls")
+        if not answer.more:
+            self._begin()
+
+    async def _read(self, stream: HttpConnection, until: float) -> None:
+        """Read a line of the stream. Raises: ClientError, also at its end."""
+        with self._exchange.closing(self._node, None):
+            line = await stream.line(until)
+        if not line:
+            raise ClientError(f"the server at {self._node.url} ended the stream")
+        try:
+            self._take(json.loads(line))
+        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+            raise unexpected("event") from None
+        self._begin()
+
+    def _take(self, event: Any) -> None:
+        kind, data, cursor = event.get("event"), event.get("data"), event.get("id", self._cursor)
+        if kind == "error":
+            raise ClientError(f"{data['status']} {data['detail']}", data["status"], data)
+        if kind == "ticket":
+            self._exchange.keep_ticket(self._channels, data["ticket"])
+        elif kind == "expiry":
+            self._exchange.credentials.accepted(data["expires_in"])
+        elif (item := item_of(kind, data, cursor)) is not None:
+            self._pending.append(item)
+        self._cursor = cursor
+
+    def _failed(self, error: ClientError) -> None:
+        """Send the event that an error is. Raises: the error, if the server refuses."""
+        now, stream, status = self._driver.now(), self._stream, error.status
+        if self._streams and status == 0 and not isinstance(error, NotSent):
+            self._short_streams = 0 if self._lasted(now) else self._short_streams + 1
+        if error.type == "urn:pushup:ticket-expired" and self._exchange.forget_ticket(self._channels):
+            self._end()  # without it the application is asked
+        elif stream and (pause := self._exchange.credentials.retry_pause(error, stream.sent)) is not None:
+            self._end(pause) if pause else self._want()
+        elif self._streams and status in NO_STREAMS and error.type != "urn:pushup:unknown-channel":
+            self._mute()
+        elif not error.may_pass:
+            self._refuse(error)
+        elif isinstance(error, NoResponse) and self._streams and not self._lasted(now - SILENCE_SECONDS):
+            self._mute()
+        elif status == 0 and self._lasted(now) and not isinstance(error, NoResponse | Loop):
+            self._end()
+        elif self._short_streams == SHORT_STREAMS:
+            self._mute()
+        else:
+            self._fail(error)
+
+    # The events of the table, with their actions. A refusal is raised: there is nobody else to ask.
+
+    def _want(self) -> None:
+        self._close()
+        self.state = "opening"
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; `next` opens another."""
+        self._close()
+        self.state = "idle"
+
+    def _begin(self) -> None:
+        if self._is_trial:
+            self._is_trial, self._polls_until = False, self._driver.now() + POLLS_SECONDS
+        self._began = min(self._began, self._driver.now())
+        self.state = "live"
+
+    def _end(self, pause: float = 0.0) -> None:
+        self._close()
+        self._attempts = self._no_failures()
+        self._pause = pause + self._driver.random(self._pauses[0])
+        self.state = "waiting"
+
+    def _mute(self) -> None:
+        self._close()
+        self._is_trial, self._short_streams = True, 0
+        self.state = "opening"
+
+    def _fail(self, error: ClientError) -> None:
+        self._close()
+        self._count(error)
+        self._is_trial = False
+        self._pause = self._attempts.pause() or 0.0
+        self._quiet_since = self._driver.now() + self._pause
+        self.state = "waiting"
+        if self._on_trouble is not None:
+            self._on_trouble(error, self._pause)
+
+    def _refuse(self, error: ClientError) -> NoReturn:
+        self._close()
+        self._count(error)
+        self.state = "stopped"
+        raise error
+
+    def _close(self) -> None:
+        if self._lasted(self._driver.now()):
+            self._attempts = self._no_failures()
         if self._stream is not None:
             self._stream.close()
-            self._stream = None
+        self._began, self._streams, self._stream, self._useless_polls = math.inf, False, None, 0
+
+    def _count(self, error: ClientError) -> None:
+        self._attempts.failed(self._node, error)
+        self._node = self._attempts.next()
+
+    def _lasted(self, now: float) -> bool:
+        return now >= self._began + LASTING_SECONDS
 
     def _no_failures(self) -> Attempts:
         return Attempts(self._exchange.nodes, self._driver, self._pauses)
-
-    async def _receive(self, until: float) -> None:
-        """Wait for something. Raises: ClientError, also at `until`."""
-        seconds = until - self._driver.now()
-        if self._stream is not None:
-            await self._read(self._stream, min(SILENCE_SECONDS, seconds))
-        elif self._driver.now() < self._polls_until:
-            hold = min(HOLD_SECONDS, seconds)
-            await self._poll(hold, hold + self._timeout)
-        else:
-            await self._open()
-
-    async def _poll(self, hold: float, seconds: float) -> None:
-        began = self._driver.now()
-        given = await self._exchange.poll(self._node, self._channels, self._cursor, hold, seconds)
-        answer = answer_of(given, self._cursor)
-        self._pending += answer.items
-        self._cursor = answer.cursor
-        self._attempts = self._no_failures()
-        if not answer.items and self._driver.now() < began + min(hold, 1.0):
-            await self._driver.sleep(self._driver.random(RETURN_SECONDS))  # such as a server that is stopping
-
-    async def _open(self) -> None:
-        """Open a stream. If nothing comes, ask for a poll: a node that answers that holds back streams only."""
-        began = self._opened_at = self._driver.now()
-        first = min(FIRST_SECONDS, self._timeout / 2)
-        fields = {"cursor": self._cursor} if self._cursor else {}
-        try:
-            self._stream = await self._exchange.subscribe(
-                self._node, "/v1/events", self._channels, began + first, accept="application/x-ndjson", **fields
-            )
-            await self._read(self._stream, began + first - self._driver.now())
-        except NoResponse:
-            await self._poll(0.0, began + self._timeout - self._driver.now())
-            self._polls_until = self._driver.now() + POLLS_SECONDS
-        except ClientError as error:
-            if error.status not in (404, 405, 406) or error.type == "urn:pushup:unknown-channel":
-                raise
-            self._polls_until = began + POLLS_SECONDS  # a server, or a proxy, that has no streams
-
-    async def _read(self, stream: HttpConnection, seconds: float) -> None:
-        """Read a line of the stream, which must come within so many seconds. Raises: ClientError."""
-        try:
-            with self._exchange.closing(self._node, None):
-                line = await stream.line(self._driver.now() + seconds)
-            pause = self._take(line) if line else self._ended()
-        except BaseException:
-            self.close()
-            raise
-        if pause is not None:
-            self.close()
-            await self._driver.sleep(pause)
-
-    def _take(self, line: bytes) -> float | None:
-        """Take an event. If it ends the stream, returns after how many seconds to open another. Raises: ClientError."""
-        assert self._stream is not None
-        try:
-            event = json.loads(line)
-            kind, data, cursor = event.get("event"), event.get("data"), event.get("id", self._cursor)
-            if kind == "gap":
-                self._pending.append(value_of(Gap, data, cursor=cursor))
-            elif kind == "closed":
-                self._pending.append(value_of(Closed, data, cursor=cursor))
-            elif kind == "ticket":
-                self._exchange.keep_ticket(self._channels, data["ticket"])
-            elif kind == "expiry":
-                self._exchange.credentials.accepted(data["expires_in"])
-            elif kind == "error":
-                return self._pause_after(ClientError(f"{data['status']} {data['detail']}", data["status"], data))
-            elif kind is None and data is not None:
-                self._pending.append(value_of(Message, data, cursor=cursor))
-        except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
-            raise unexpected("event") from None
-        self._cursor = cursor
-        self._attempts = self._no_failures()
-        return None
-
-    def _pause_after(self, error: ClientError) -> float:
-        """Raises: the error, if a new ticket or token does not help."""
-        assert self._stream is not None
-        pause = self._exchange.credentials.retry_pause(error, self._stream.sent)
-        if error.type == "urn:pushup:ticket-expired":
-            self._exchange.forget_ticket(self._channels)  # without it the application is asked
-            pause = self._driver.random(RETURN_SECONDS)
-        if pause is None:
-            raise error
-        return pause
-
-    def _ended(self) -> float:
-        now = self._driver.now()
-        self._short_streams = self._short_streams + 1 if now < self._opened_at + SHORT_SECONDS else 0
-        if self._short_streams == 3:
-            self._short_streams, self._polls_until = 0, now + POLLS_SECONDS
-        return self._driver.random(RETURN_SECONDS)
-
-    async def _after(self, error: ClientError) -> None:
-        """Wait before the next try. Raises: the error, if that does not help."""
-        if not error.may_pass:
-            raise error
-        self._attempts.failed(self._node, error)
-        self._node = self._attempts.next()
-        pause = self._attempts.pause() or 0.0
-        if self._on_trouble is not None:
-            self._on_trouble(error, pause)
-        await self._driver.sleep(pause)
 
 
 async def items(follower: Follower) -> AsyncGenerator[Item, None]:

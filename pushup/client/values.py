@@ -195,6 +195,15 @@ def answer_of(given: dict[str, Any], before: str) -> Answer:
     )
 
 
+def item_of(kind: str | None, data: Any, cursor: str) -> Item | None:
+    """What an event of a stream yields, if it is an event that yields something. Raises: ClientError."""
+    if kind == "gap":
+        return value_of(Gap, data, cursor=cursor)
+    if kind == "closed":
+        return value_of(Closed, data, cursor=cursor)
+    return value_of(Message, data, cursor=cursor) if kind is None and data is not None else None
+
+
 def unexpected(what: str) -> ClientError:
     return ClientError(f"the response is not one of PushUp ({what}); is the URL right?", 200)
 

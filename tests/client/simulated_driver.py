@@ -59,8 +59,28 @@ def stream(*events: dict[str, Any] | float, closes: bool = True) -> Reply:
     return Reply(pieces)
 
 
+def message(number: int) -> dict[str, Any]:
+    return {"id": f"e-{number}", "time": 1.0, "channels": ["a"], "data": number}
+
+
+def event(number: int) -> dict[str, Any]:
+    """As a stream sends it."""
+    return {"id": f"e-{number}", "data": message(number)}
+
+
+def polled(cursor: str, *numbers: int, **more: Any) -> Reply:
+    answered = {"cursor": cursor, "messages": [message(n) for n in numbers], "more": False, "gaps": [], "closed": []}
+    return answer(200, answered | more)
+
+
+def ended(kind: str, status: int = 401) -> dict[str, Any]:
+    """The event of a stream that ends with an error."""
+    return {"event": "error", "data": {"type": f"urn:pushup:{kind}", "status": status, "detail": kind}}
+
+
 REFUSED = Reply(refused=True)
 HANGS = Reply()
+MUTE = stream(closes=False)
 CLOSES = Reply(closes=True)
 RESET = Reply([(0.0, ConnectionResetError("reset"))])
 DRIPS = Reply([(0.05, bytes([byte])) for byte in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 10_000])

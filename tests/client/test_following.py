@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ from tests.client.simulated_driver import (
     DRIPS,
     HANGS,
     HUGE,
+    MUTE,
     NOT_HTTP,
     REFUSED,
     RESET,
@@ -24,26 +26,24 @@ from tests.client.simulated_driver import (
     Sent,
     SimulatedDriver,
     answer,
+    ended,
+    event,
+    message,
+    polled,
     stream,
 )
 
 FAULTS = [REFUSED, CLOSES, RESET, NOT_HTTP, answer(503), answer(429), answer(500), answer(408), answer(502)]
 
-MUTE = stream(closes=False)
+
+def held(cursor: str) -> Reply:
+    """A poll that is answered with nothing, after a while."""
+    return Reply([(25.0, polled(cursor).pieces[0][1])])
 
 
-def message(number: int) -> dict[str, Any]:
-    return {"id": f"e-{number}", "time": 1.0, "channels": ["a"], "data": number}
-
-
-def event(number: int) -> dict[str, Any]:
-    """As a stream sends it."""
-    return {"id": f"e-{number}", "data": message(number)}
-
-
-def polled(cursor: str, *numbers: int, **more: Any) -> Reply:
-    answered = {"cursor": cursor, "messages": [message(n) for n in numbers], "more": False, "gaps": [], "closed": []}
-    return answer(200, answered | more)
+def breaks(*events: dict[str, Any]) -> Reply:
+    """A stream that is reset after these events."""
+    return Reply([*stream(*events, closes=False).pieces, (0.0, ConnectionResetError("reset"))])
 
 
 def data_of(items: Iterator[Item]) -> list[Any]:
@@ -85,12 +85,12 @@ def test_what_a_stream_says(make: MakeClient) -> None:
 
 
 def test_a_stream_that_ends_is_opened_again(make: MakeClient) -> None:
-    """From its last cursor, within half a second, which is no trouble."""
+    """From its last cursor, within 0.3 s, which is no trouble."""
     driver = SimulatedDriver(a=[stream(event(1), {"id": "e-4"}, 9.0), stream(event(5), closes=False)])
     items = make("unix:a", driver=driver).follow("a", on_trouble=never)
     assert data_of(islice(items, 2)) == [1, 5]
     assert calls(driver) == [("events", ""), ("events", "e-4")]
-    assert driver.slept == [0.5]
+    assert driver.slept == [0.3]
 
 
 def never(error: ClientError, pause: float) -> None:
@@ -108,21 +108,27 @@ def test_what_polls_say(make: MakeClient) -> None:
         ("Gap", "e-0"), ("Closed", "e-0"), ("Message", "e-0"), ("Message", "e-4"), ("Message", "e-6"),
     ]  # fmt: skip
     assert calls(driver) == [("poll", "e-0"), ("poll", "e-4"), ("poll", "e-5")]
-    assert driver.slept == [0.5]  # after an empty answer that came too soon
+    assert [sent.body["timeout"] for sent in driver.sent] == [0.0, 0.0, 25.0]  # held once nothing is left
 
 
 @pytest.mark.parametrize("transport", ["stream", "poll"])
 @pytest.mark.parametrize("fault", FAULTS, ids=range(len(FAULTS)))
 def test_troubles(make: MakeClient, transport: Any, fault: Reply) -> None:
-    """Each is told, with the pause, which grows until something comes; then it begins anew. The cursor stays."""
-    works = stream(event(1)) if transport == "stream" else polled("e-1", 1)
+    """Each is told, with the pause, which grows until a connection has lasted, and begins anew. The cursor stays.
+
+    If a poll cannot be sent, the one before has ended: on a connection that is opened again, or as a good one ends.
+    """
+    works = [stream(event(1), 5.0, {"id": "e-1"})] if transport == "stream" else [polled("e-1", 1), held("e-1")]
     again = stream(event(2)) if transport == "stream" else polled("e-2", 2)
-    driver = SimulatedDriver(a=[fault, fault, works, fault, fault, again])
+    faults = [fault, fault] if transport == "stream" else [fault, fault, fault]
+    driver = SimulatedDriver(a=[fault, fault, *works, *faults, again])
     troubles: list[float] = []
     client = make("unix:a", driver=driver, retry_seconds=(1.0, 30.0))
     items = client.follow("a", "e-0", transport=transport, on_trouble=lambda error, pause: troubles.append(pause))
     assert data_of(islice(items, 2)) == [1, 2]
-    assert troubles in ([1.0, 2.0, 1.0, 2.0], [1.0, 2.0, 1.0])  # a connection that had been idle is opened again
+    begun_anew = [[1.0, 2.0]] if transport == "stream" else [[1.0, 2.0, 4.0], [1.0]]
+    assert troubles[:2] == [1.0, 2.0]
+    assert troubles[2:] in begun_anew
     assert {cursor for _, cursor in calls(driver)} == {"e-0", "e-1"}
 
 
@@ -152,7 +158,7 @@ def test_polls_where_streams_are_held_back(make: MakeClient, mute: Reply) -> Non
     assert calls(driver)[3:] == [("poll", "e-2"), ("events", "e-3")]
 
 
-@pytest.mark.parametrize("status", [404, 405, 406])
+@pytest.mark.parametrize("status", [404, 405, 406, 501])
 def test_polls_where_there_are_no_streams(make: MakeClient, status: int) -> None:
     """At a server or a proxy that has none."""
     driver = SimulatedDriver(a=[answer(status), polled("e-1", 1)])
@@ -160,11 +166,29 @@ def test_polls_where_there_are_no_streams(make: MakeClient, status: int) -> None
 
 
 def test_polls_where_streams_are_cut(make: MakeClient) -> None:
-    """Three in a row that end after less than 5 s; a longer one is no reason."""
-    cut, longer = stream(event(1), 1.0), stream(event(1), 9.0)
-    driver = SimulatedDriver(a=[cut, cut, longer, cut, cut, cut, polled("e-9", 9)])
-    items = make("unix:a", driver=driver).follow("a", on_trouble=never)
+    """Three in a row that end, or break, after less than 5 s. A longer one is no reason; nor is one that is refused, or
+    no connection."""
+    cut, broken, longer = stream(event(1), 1.0), breaks(event(1)), stream(event(1), 9.0)
+    script = [cut, cut, longer, REFUSED, REFUSED, REFUSED, cut, answer(503), broken, cut, polled("e-9", 9)]
+    driver = SimulatedDriver(a=script)
+    troubles: list[float] = []
+    items = make("unix:a", driver=driver).follow("a", on_trouble=lambda error, pause: troubles.append(pause))
     assert data_of(islice(items, 7)) == [1] * 6 + [9]
+    assert calls(driver)[-2:] == [("events", "e-1"), ("poll", "e-1")]
+    assert troubles == pytest.approx([0.3, 0.6, 0.3, 0.6, 1.2, 2.4, 4.8, 9.6])
+
+
+@pytest.mark.parametrize("end", [stream(event(1)), breaks(event(1)), stream(event(1), ended("overloaded", 503))])
+def test_streams_that_break_early_make_pauses_grow(make: MakeClient, end: Reply) -> None:
+    """Also if each has sent something, and polls do not come through either."""
+    driver = SimulatedDriver(
+        a=itertools.repeat(Reply(decide=lambda sent: end if sent.target == "/v1/events" else RESET))
+    )
+    troubles: list[float] = []
+    items = make("unix:a", driver=driver).follow("a", on_trouble=lambda error, pause: troubles.append(pause))
+    list(islice(items, 40))
+    assert troubles[:4] == pytest.approx([0.3, 0.6, 1.2, 2.4])
+    assert min(troubles[8:]) == 30.0
 
 
 def test_a_node_that_hangs(make: MakeClient) -> None:
@@ -172,22 +196,51 @@ def test_a_node_that_hangs(make: MakeClient) -> None:
     driver = SimulatedDriver(a=[HANGS, HANGS], b=[stream(event(1))])
     assert data_of(islice(make(["unix:a", "unix:b"], driver=driver, timeout=5.0).follow("a"), 1)) == [1]
     assert [(sent.node, sent.at) for sent in driver.sent] == [("a", 1000.0), ("a", 1002.5), ("b", 1005.0)]
-    driver = SimulatedDriver(a=[HANGS], b=[polled("e-1", 1)])
+    driver = SimulatedDriver(a=[polled("e-0"), HANGS, polled("e-1", 1)], b=[HANGS])
     client = make(["unix:a", "unix:b"], driver=driver, timeout=5.0)
     assert data_of(islice(client.follow("a", transport="poll"), 1)) == [1]
-    assert driver.sent[-1].at == 1030.0
+    assert [(sent.node, sent.at) for sent in driver.sent] == [
+        ("a", 1000.0), ("a", 1000.0), ("b", 1030.0), ("a", 1035.3),
+    ]  # fmt: skip
 
 
 def test_a_stream_that_is_silent_is_dead(make: MakeClient) -> None:
-    """After 45 s. One with heartbeats is not."""
+    """After 30 s. One with heartbeats is not."""
     driver = SimulatedDriver(
-        a=[stream(event(1), 44.0, {"id": "e-2"}, 44.0, event(3), 46.0, event(4)), stream(event(5))]
+        a=[stream(event(1), 29.0, {"id": "e-2"}, 29.0, event(3), 31.0, event(4)), stream(event(5))]
     )
     troubles: list[str] = []
     items = make("unix:a", driver=driver).follow("a", on_trouble=lambda error, pause: troubles.append(str(error)))
     assert data_of(islice(items, 3)) == [1, 3, 5]
     assert troubles == ["no response in time from the server at unix:a"]
     assert calls(driver)[1] == ("events", "e-3")
+
+
+def test_polls_where_streams_fall_silent_at_once(make: MakeClient) -> None:
+    """Their first events came through, but none after 5 s: something holds back the rest."""
+    begun = stream({"retry": 1000}, 4.0, {"id": "e-1"}, closes=False)
+    driver = SimulatedDriver(a=[begun, polled("e-2", 2), polled("e-3", 3), polled("e-4", 4)])
+    items = make("unix:a", driver=driver).follow("a", "e-0", on_trouble=never)
+    assert data_of(islice(items, 3)) == [2, 3, 4]
+    assert [(sent.at, sent.body.get("timeout")) for sent in driver.sent] == [
+        (1000.0, None), (1034.0, 0.0), (1034.0, 25.0), (1034.0, 25.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "useless", [polled("e-0"), polled("e-0", 1), polled("e-0", more=True), polled("e-0", closed=["a"])]
+)
+def test_a_server_that_answers_polls_in_a_loop(make: MakeClient, useless: Reply) -> None:
+    """It does not hold them, or sends the same again: it fails, also when it had worked for a while. What it sends is
+    not yielded again and again."""
+    driver = SimulatedDriver(a=[polled("e-0"), held("e-0"), *[useless] * 40, polled("e-1", 1)])
+    troubles: list[float] = []
+    client = make("unix:a", driver=driver)
+    items = client.follow("a", "e-0", transport="poll", on_trouble=lambda error, pause: troubles.append(pause))
+    assert len(list(islice(items, 1))) == 1
+    assert troubles[:3] == pytest.approx([0.3, 0.6, 1.2])
+    assert len(troubles) >= 10
+    assert driver.slept == troubles
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b"7", b'{"event": "gap"}', b'{"data": {}}', b"[" * 100_000])
@@ -205,18 +258,13 @@ def test_a_line_without_end(make: MakeClient) -> None:
         next(make("unix:a", driver=SimulatedDriver(a=[HUGE])).follow("a"))
 
 
-def ended(kind: str) -> dict[str, Any]:
-    """The event of a stream that ends with an error."""
-    return {"event": "error", "data": {"type": f"urn:pushup:{kind}", "status": 401, "detail": kind}}
-
-
 def test_a_stream_whose_token_ends(make: MakeClient) -> None:
     """It is opened again with a new one: at once if the token had ended, and once after 2 s if it was revoked."""
     driver = SimulatedDriver(
         a=[
             stream({"event": "expiry", "data": {"expires_in": 60.0}}, event(1), ended("token-expired")),
             stream(event(2), ended("revoked")),
-            stream(event(3)),
+            stream(event(3), 5.0, {"id": "e-3"}),
             stream(ended("revoked")),
             answer(401, {"type": "urn:pushup:revoked"}),
         ]
@@ -230,7 +278,7 @@ def test_a_stream_whose_token_ends(make: MakeClient) -> None:
     assert [sent.headers["authorization"] for sent in driver.sent] == [
         "Bearer t1", "Bearer t2", "Bearer t3", "Bearer t3", "Bearer t4",
     ]  # fmt: skip
-    assert driver.slept == [2.0, 0.5, 2.0]
+    assert driver.slept == [2.3, 0.3, 2.3]
 
 
 def test_a_stream_whose_token_is_refused_for_good(make: MakeClient) -> None:
@@ -248,7 +296,7 @@ def test_a_stream_with_tickets(make: MakeClient) -> None:
     """The last one is sent, also with polls, and not after it has expired."""
     driver = SimulatedDriver(
         a=[
-            stream({"event": "ticket", "data": {"ticket": "one"}}, event(1)),
+            stream({"event": "ticket", "data": {"ticket": "one"}}, event(1), 5.0, {"id": "e-1"}),
             stream(event(2), ended("ticket-expired")),
             stream({"event": "ticket", "data": {"ticket": "two"}}, event(3)),
             polled("e-3"),
@@ -258,6 +306,14 @@ def test_a_stream_with_tickets(make: MakeClient) -> None:
     assert data_of(islice(client.follow(["a", "b"], on_trouble=never), 3)) == [1, 2, 3]
     client.poll(["b", "a"])
     assert [sent.headers.get("pushup-ticket") for sent in driver.sent] == [None, "one", None, "two"]
+
+
+def test_a_stream_that_ends_with_a_ticket_that_was_never_given(make: MakeClient) -> None:
+    """Is refused: nothing would change."""
+    driver = SimulatedDriver(a=[stream(ended("ticket-expired"))] * 2)
+    with pytest.raises(ClientError, match="401"):
+        next(make("unix:a", driver=driver).follow("a"))
+    assert len(driver.sent) == 1
 
 
 @pytest.mark.parametrize("transport", ["stream", "poll"])
