@@ -65,7 +65,7 @@ class AnswerState:
         if number != self.pieces or "piece" not in data:
             return
         self.pieces += 1
-        self.parts += data.get("parts", [])
+        self.parts += data.get("parts") or []
         self.end, self.error = data.get("end"), data.get("error")
 
     def whole(self, channel: str) -> Self:
