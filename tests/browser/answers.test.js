@@ -424,6 +424,19 @@ test("useChat: the signal tells the application to stop; whoever goes away does 
     assert.equal(w.held().length, 0);
     assert.deepEqual(w.asked.slice(1).map(([method, url]) => `${method} ${url}`), ["POST /api/chat/c%2F1/stop"]);
   }
+  for (const begin of ["sendMessages", "reconnectToStream"]) {
+    const w = chatting();
+    const controller = new AbortController();
+    const stream = w.transport[begin]({ chatId: "c/1", messages: [], abortSignal: controller.signal });
+    controller.abort(); // before the application has answered
+    const got = w.chunks(await stream);
+    w.write("a");
+    await w.run(5);
+    assert.equal(got.error.name, "AbortError");
+    assert.deepEqual(got.chunks, []);
+    const stops = begin === "sendMessages" ? ["POST /api/chat/c%2F1/stop"] : []; // another resume aborts the first
+    assert.deepEqual(w.asked.slice(1).map(([method, url]) => `${method} ${url}`), stops);
+  }
   const w = chatting();
   const got = w.chunks(await w.send());
   w.write("a");
