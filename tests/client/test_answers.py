@@ -33,13 +33,15 @@ X = event(1, piece=0, parts=["x", {"tool": 1}])
 
 
 def test_following(make: MakeClient) -> None:
-    """The parts come as they are written, over a stream that ends; nothing twice, and nothing of other events."""
+    """The parts come as they are written, over a stream that ends; nothing twice, and nothing of other events. A gap in
+    which nothing of the answer was lost is none."""
     driver = SimulatedDriver(
         a=[
             stream(X, event(2, piece=1, parts=[]), 9.0),
             stream(
                 X,
                 event(3, beat=2),
+                {"event": "gap", "data": {"channel": "a", "reason": "lost", "until": "e-3"}},
                 {"id": "e-4", "data": message(4, piece=2) | {"event": "other"}},
                 event(5, piece=2, parts=["y"]),
                 event(6, piece=3, parts=["z"], end="stopped"),
