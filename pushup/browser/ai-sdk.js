@@ -36,6 +36,7 @@ export class PushUpTransport {
     const response = await this.#fetch(this.#of(chatId, "stream"), "GET", headers, abortSignal);
     if (response.status === 204 || response.status === 404) return null;
     const { channel } = await response.json();
+    // Not earlier: the SDK, too, aborts the request, when it makes it again, as in React's StrictMode.
     abortSignal?.addEventListener("abort", () => this.#stop(chatId, headers), { once: true });
     return this.#stream(channel, abortSignal);
   }

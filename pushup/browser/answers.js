@@ -78,13 +78,13 @@ export async function* readAnswer(pushup, channel, { signal, silence = SILENCE }
       onClosed: () => cutOff("the channel was closed"),
       onState,
       onMessage({ event, data }) {
-        if (event !== "answer" || end) return;
+        if (event !== "answer" || end || !data) return;
         const number = data.piece ?? data.beat;
         if (number >= expected) listen();
         if (number > expected) cutOff(`piece ${expected} is missing; the next one is ${number}`);
         if (data.piece !== expected) return;
         expected++;
-        parts.push(...data.parts);
+        parts = parts.concat(data.parts ?? []);
         if (data.end === "error") finish({ error: new AnswerFailed(data.error) });
         else if (data.end) finish({ value: data.end });
         wake();

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from pushup.client.answers import AnswerError, AnswerState, AnswerStopped
+from pushup.client.answers import AnswerError, AnswerStopped, Call, read
 from pushup.client.driver import Driver, run
 from pushup.client.following import Follower
 from pushup.client.values import ClientError, Message, Published
@@ -25,9 +27,6 @@ COALESCE_SECONDS = 0.05
 
 ANSWER_SECONDS = 60.0
 """For how long a piece is tried again."""
-
-RETRY_SECONDS = 1.0
-"""The longest pause before it is asked again what is there already."""
 
 LEAVE_SECONDS = 5.0
 """When an exception leaves the block, such as a cancellation: how long it may take to publish the end."""
@@ -45,10 +44,6 @@ ERROR_TEXT = "The answer could not be completed."
 RESTARTED_TEXT = "The answer was interrupted."
 
 
-def _size(part: Any) -> int:
-    return len(part) if isinstance(part, str) else len(json.dumps(part, allow_nan=False))
-
-
 class AsyncAnswerWriter:
     """Writes an answer: `async with client.answer(channel) as answer`.
 
@@ -63,20 +58,21 @@ class AsyncAnswerWriter:
         channel: str,
         driver: Driver,
         publish: Callable[..., Awaitable[Published]],
-        read: Callable[[str], Awaitable[AnswerState]],
+        call: Call,
         stops: Follower,
         *,
         resume: bool,
         coalesce: float,
         patience: float,
     ) -> None:
-        self._channel, self._driver, self._publish, self._read = channel, driver, publish, read
+        self._channel, self._driver, self._publish, self._call = channel, driver, publish, call
         self._stops, self._resume, self._coalesce, self._patience = stops, resume, coalesce, patience
         self._lock = threading.Lock()
-        self._waiting: list[Any] = []
+        self._waiting: deque[tuple[Any, int]] = deque()  # parts with their sizes
         self._size = 0
+        self._half = ""  # of a character, whose other half is to come
         self._end: dict[str, str] | None = None
-        self._failure: Exception | None = None
+        self._failure: Exception | None = AnswerError("write in the block of `with client.answer(...) as answer`")
         self._next = 0
         self._wake: Future[None] = Future()
         self._room: Future[None] = Future()
@@ -85,27 +81,19 @@ class AsyncAnswerWriter:
         self.parts: list[Any] = []
 
     async def __aenter__(self) -> Self:
-        before = await self._begun()
+        await self._beat()  # so that the node which takes it has everything that was published before
+        before = await read(self._call, self._channel, self._patience)
         if before.end is not None:
             raise AnswerError(f"the answer on {self._channel} has ended ({before.end}); use another channel")
         self.text, self.parts, self._next = before.text, before.parts, before.pieces
-        if before.pieces and not self._resume:
+        if before.pieces and not (self._resume and before.missing is None):
             await self._send([], {"end": "error", "error": RESTARTED_TEXT})
+            before.whole(self._channel)
             raise AnswerError(f"the answer on {self._channel} was begun before; resume=True continues it")
+        self._failure = None
         self._sending = self._driver.background(self._send_all())
         self._watching = self._driver.background(self._watch())
         return self
-
-    async def _begun(self) -> AnswerState:
-        """What is there already."""
-        until = self._driver.now() + self._patience
-        while True:
-            try:
-                return await self._read(self._channel)
-            except ClientError as error:
-                if not error.may_pass or self._driver.now() >= until:
-                    raise
-            await self._driver.sleep(self._driver.random(RETRY_SECONDS))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
@@ -128,19 +116,33 @@ class AsyncAnswerWriter:
 
     async def write(self, text: str) -> None:
         """Append text. Raises: AnswerStopped if somebody asked to stop."""
+        if not isinstance(text, str):
+            raise TypeError(f"write takes text, not {type(text).__name__}; send takes any JSON value")
+        with self._lock:
+            text = self._half + text
+            self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+            text = text.removesuffix(self._half)
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         for begin in range(0, len(text), PIECE_SIZE):
-            await self.send(text[begin : begin + PIECE_SIZE])
+            part = text[begin : begin + PIECE_SIZE]
+            await self._append(part, len(part))
 
     async def send(self, value: Any) -> None:
         """Append any JSON value; a string is text. Raises: as `write`; ValueError or TypeError if it is not JSON."""
-        size = _size(value)
-        if size > VALUE_LIMIT:
-            raise ValueError(f"a value can have at most {VALUE_LIMIT} characters as JSON, and this one has {size}")
+        if isinstance(value, str):
+            await self.write(value)
+            return
+        text = json.dumps(value, allow_nan=False)
+        if len(text) > VALUE_LIMIT:
+            raise ValueError(f"a value can have at most {VALUE_LIMIT} characters as JSON, and this one has {len(text)}")
+        await self._append(json.loads(text), len(text))  # a copy: the caller may change the value
+
+    async def _append(self, part: Any, size: int) -> None:
         while True:
             with self._lock:
                 self._check()
                 if self._size < WAITING_LIMIT:
-                    self._waiting.append(value)
+                    self._waiting.append((part, size))
                     self._size += size
                     self._signal(self._wake)
                     return
@@ -172,7 +174,8 @@ class AsyncAnswerWriter:
 
     async def _send_all(self) -> None:
         try:
-            await self._beat()
+            if self._next:
+                await self._beat()  # readers have not counted the first one
             sent_at = self._driver.now() - self._coalesce
             while True:
                 with self._lock:
@@ -201,9 +204,9 @@ class AsyncAnswerWriter:
         parts: list[Any] = []
         with self._lock:
             size = 0
-            while self._waiting and (not parts or size + _size(self._waiting[0]) <= PIECE_SIZE):
-                part = self._waiting.pop(0)
-                size += _size(part)
+            while self._waiting and (not parts or size + self._waiting[0][1] <= PIECE_SIZE):
+                part, more = self._waiting.popleft()
+                size += more
                 if parts and isinstance(part, str) and isinstance(parts[-1], str):
                     parts[-1] += part
                 else:
@@ -214,7 +217,7 @@ class AsyncAnswerWriter:
 
     async def _send(self, parts: list[Any], end: dict[str, str]) -> None:
         key = f"{self._channel}#{self._next}"
-        if len(key) > 255:
+        if not re.fullmatch("[!-~]{1,255}", key):  # what a header field can have
             key = hashlib.sha256(key.encode()).hexdigest()
         data = {"piece": self._next, "parts": parts, **end}
         if not self._next:
@@ -229,7 +232,7 @@ class AsyncAnswerWriter:
 
     async def _refused(self) -> AnswerError:
         """Why the next piece is there already."""
-        pieces = (await self._read(self._channel)).pieces
+        pieces = (await read(self._call, self._channel, self._patience)).pieces
         if pieces > self._next:
             return AnswerError(f"another producer writes the answer on {self._channel}")
         data = {"piece": pieces, "parts": [], "end": "error", "error": RESTARTED_TEXT}
@@ -244,8 +247,9 @@ class AsyncAnswerWriter:
         try:
             while (item := await self._stops.next()) is not None:
                 if isinstance(item, Message):
-                    self.stopped = True
-                    self._signal(self._room)
+                    with self._lock:
+                        self.stopped = True
+                        self._signal(self._room)
                     return
         except ClientError as error:
             self._fail(error)

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from pushup.client.following import Follower
-from pushup.client.values import Answer, Closed, Message, Stopped
+from pushup.client.http1 import Request
+from pushup.client.values import Closed, Message, Stopped, answer_of
 
 SILENCE_SECONDS = 15.0
 """A writer that lives is never silent for this long (as in answers.js)."""
+
+
+Call = Callable[..., Awaitable[dict[str, Any]]]
+"""Makes a request, again and again for its `patience`."""
 
 
 class AnswerError(Exception):
@@ -42,24 +47,32 @@ class AnswerState:
     pieces: int = 0
     end: str | None = None
     error: str | None = None
+    missing: int | None = None
+    """The first piece that was missing when a later one came."""
 
     @property
     def text(self) -> str:
         return "".join(part for part in self.parts if isinstance(part, str))
 
     def take(self, message: Message) -> None:
-        """Take the next message of the channel. Raises: AnswerCutOff."""
+        """Take the next message of the channel."""
         data = message.data
         if message.event != "answer" or not isinstance(data, dict) or self.end is not None:
             return
         number = data.get("piece", data.get("beat"))
         if isinstance(number, int) and number > self.pieces:
-            raise AnswerCutOff(f"piece {self.pieces} is missing; keep more messages of this channel")
+            self.missing, self.pieces = self.pieces if self.missing is None else self.missing, number
         if number != self.pieces or "piece" not in data:
             return
         self.pieces += 1
-        self.parts += data.get("parts", [])
+        self.parts += data.get("parts") or []
         self.end, self.error = data.get("end"), data.get("error")
+
+    def whole(self, channel: str) -> Self:
+        """The same. Raises: AnswerCutOff if pieces are missing."""
+        if self.missing is not None:
+            raise AnswerCutOff(f"piece {self.missing} of {channel} is missing; keep more messages of this channel")
+        return self
 
 
 class AnswerFollower:
@@ -87,6 +100,7 @@ class AnswerFollower:
         known = len(state.parts)
         if isinstance(item, Message):
             state.take(item)
+            state.whole(self._channel)
         return state.parts[known:]
 
     def close(self) -> None:
@@ -103,11 +117,12 @@ async def parts(follower: AnswerFollower) -> AsyncGenerator[Any, None]:
         follower.close()
 
 
-async def read(poll: Callable[..., Awaitable[Answer]], channel: str) -> AnswerState:
-    """The answer on a channel, as far as it is written. Raises: AnswerCutOff, ClientError."""
+async def read(call: Call, channel: str, patience: float | None = None) -> AnswerState:
+    """The answer on a channel, as far as it is written. Raises: ClientError."""
     state, cursor, more = AnswerState(), "", True
     while more:
-        page = await poll(channel, cursor, timeout=0.0)
+        request = Request("POST", "/v1/poll", {"channels": [channel], "cursor": cursor, "timeout": 0.0})
+        page = answer_of(await call(request, patience=patience), cursor)
         for message in page.messages:
             state.take(message)
         cursor, more = page.cursor, page.more

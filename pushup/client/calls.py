@@ -211,7 +211,7 @@ class AsyncClient:
         """Write an answer that comes into being over time; with `resume`, continue one."""
         stops = self.follower(f"{channel}:stop", "", "stream", None)
         return AsyncAnswerWriter(
-            channel, self._driver, self.publish, self.read_answer, stops,
+            channel, self._driver, self.publish, self._call, stops,
             resume=resume, coalesce=coalesce, patience=patience,
         )  # fmt: skip
 
@@ -233,7 +233,7 @@ class AsyncClient:
 
     async def read_answer(self, channel: str) -> AnswerState:
         """An answer, as far as it is written. Raises: AnswerCutOff if pieces are missing."""
-        return await read(self.poll, channel)
+        return (await read(self._call, channel)).whole(channel)
 
     async def create(self, name: str | None = None, ttl: float | None = None) -> Channel:
         """Create a channel. This call and the next two are repeated only if nothing has been sent."""

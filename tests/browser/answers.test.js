@@ -74,16 +74,18 @@ test("the writer's error is thrown after what it wrote", async () => {
 
 test("a piece that comes again is ignored, and so are other messages", async () => {
   const w = writing();
-  const got = w.read();
+  const page = w.page();
+  const got = w.read(page);
   w.write("a");
   w.say({ piece: 0, parts: ["a"] });
   w.service.publish([CHANNEL], { piece: 7, parts: ["not an answer"] });
   w.say({ beat: 0 });
-  w.say({});
+  for (const data of [{}, null, "text", 7, ["piece"]]) w.say(data);
   w.write("b");
-  w.end("done");
+  w.say({ piece: 2, end: "done" }); // nothing more
   await w.run(5);
   assert.deepEqual(got, { parts: ["a", "b"], end: "done" });
+  assert.deepEqual(page.errors, []);
 });
 
 test("a piece that is missing cuts the answer off: within it, at its beginning, and as a beat tells", async () => {
@@ -172,6 +174,69 @@ test("silence counts while the page is live only, and a connection that died may
   }
 });
 
+/** What happens to a tab, at random. */
+const MISHAPS = {
+  reload: (w, tab) => tab.close(),
+  freeze: (w, tab) => {
+    tab.freeze();
+    w.clock.after(w.dice.between(0, 40 * SECOND), () => tab.thaw());
+  },
+  hide: (w, tab) => {
+    tab.show(false);
+    w.clock.after(w.dice.between(0, 40 * SECOND), () => tab.show(true));
+  },
+  setClock: (w, tab) => {
+    const [now, set] = [tab.wall, w.dice.between(-3600, 3600) * SECOND];
+    tab.wall = () => now.call(tab) + set;
+  },
+  reset: (w) => w.network.reset(),
+  silence: (w) => w.network.silence(),
+};
+
+test("whatever happens to three tabs, each ends with exactly the text, or says that it was cut off", async () => {
+  const faults = { refuse: 0.1, hang: 0.03, truncate: 0.2, 502: 0.05, 429: 0.03, 503: 0.03, html: 0.02 };
+  for (let seed = 1; seed <= 20; seed++) {
+    const w = writing({ seed, nodes: 2 });
+    const dies = seed % 3 === 0;
+    w.browser.busy = 50;
+    Object.assign(w.network.faults, faults);
+    const tabs = [];
+    const open = (index, storage) => {
+      const tab = w.tab();
+      if (storage) tab.storage = storage;
+      tabs[index] = { tab, got: w.read(w.page({}, tab)) };
+    };
+    const text = Array.from({ length: 30 + w.dice.below(30) }, (_, number) => `${number} `);
+    let quiet = 0;
+    for (const part of text) {
+      if (w.dice.chance(0.1)) open(w.dice.below(3));
+      for (let index = 0; index < 3; index++) {
+        if (!tabs[index] || !w.dice.chance(0.08)) continue;
+        const mishap = w.dice.pick(Object.keys(MISHAPS));
+        const { tab } = tabs[index];
+        MISHAPS[mishap](w, tab);
+        if (mishap === "reload") open(index, tab.storage);
+      }
+      w.write(part);
+      for (quiet = w.dice.chance(0.1) ? w.dice.between(0, 20) : w.dice.between(0, 1); quiet > 4; quiet -= 4) {
+        await w.run(4);
+        w.beat();
+      }
+      await w.run(quiet);
+    }
+    w.network.faults = {};
+    if (!dies) w.end("done");
+    for (let index = 0; index < 3; index++) if (!tabs[index]) open(index); // at the very end
+    await w.run(180);
+    for (const [index, { got }] of tabs.entries()) {
+      const where = `seed ${seed}, tab ${index}`;
+      assert.equal(got.parts.join(""), text.join(""), where);
+      if (dies) cutOff(got, /silent/);
+      else assert.equal(got.end, "done", `${where}: ${got.error}`);
+    }
+  }
+});
+
 test("a page that takes its time gets all of it, unless it aborts", async () => {
   const w = writing();
   const controller = new AbortController();
@@ -205,6 +270,24 @@ test("a refusal ends it", async () => {
   const got = w.read();
   await w.run(30);
   cutOff(got, /status 403/);
+});
+
+test("three readers in one page do not disturb each other", async () => {
+  const w = writing();
+  const page = w.page();
+  w.write("a");
+  const controller = new AbortController();
+  const [first, second, aborted] = [w.read(page), w.read(page), w.read(page, { signal: controller.signal })];
+  await w.run(2);
+  controller.abort();
+  w.write("b");
+  w.write(...Array.from({ length: 9000 }, (_, number) => ({ number })));
+  w.end("done");
+  await w.run(5);
+  assert.deepEqual(aborted.parts, ["a"]);
+  assert.deepEqual([first.parts.length, first.parts[1], first.end], [9002, "b", "done"]);
+  assert.deepEqual(second, first);
+  assert.deepEqual(page.errors, []);
 });
 
 test("whoever leaves the loop, or aborts, has no subscription left", async () => {
@@ -340,6 +423,19 @@ test("useChat: the signal tells the application to stop; whoever goes away does 
     assert.equal(got.error.name, "AbortError");
     assert.equal(w.held().length, 0);
     assert.deepEqual(w.asked.slice(1).map(([method, url]) => `${method} ${url}`), ["POST /api/chat/c%2F1/stop"]);
+  }
+  for (const begin of ["sendMessages", "reconnectToStream"]) {
+    const w = chatting();
+    const controller = new AbortController();
+    const stream = w.transport[begin]({ chatId: "c/1", messages: [], abortSignal: controller.signal });
+    controller.abort(); // before the application has answered
+    const got = w.chunks(await stream);
+    w.write("a");
+    await w.run(5);
+    assert.equal(got.error.name, "AbortError");
+    assert.deepEqual(got.chunks, []);
+    const stops = begin === "sendMessages" ? ["POST /api/chat/c%2F1/stop"] : []; // another resume aborts the first
+    assert.deepEqual(w.asked.slice(1).map(([method, url]) => `${method} ${url}`), stops);
   }
   const w = chatting();
   const got = w.chunks(await w.send());

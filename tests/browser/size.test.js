@@ -26,6 +26,13 @@ test("11 KB", async () => {
   assert.ok(size <= 11_264, `${size} bytes`);
 });
 
+test("the modules for answers have at most 200 lines each", () => {
+  for (const name of ["answers", "ai-sdk", "ag-ui"]) {
+    const lines = read(`pushup/browser/${name}.js`).split("\n").length - 1;
+    assert.ok(lines <= 200, `${name}.js has ${lines}`);
+  }
+});
+
 test("the guide says how large it is, as nodes serve it, and without comments", () => {
   const source = read("pushup/browser/pushup.js");
   const [, served, without] = /(\d+) KB gzipped, (\d+) KB without/.exec(read("docs/guide/browser.md").replace(/\s+/g, " "));

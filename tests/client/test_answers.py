@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from itertools import islice, repeat
 from math import inf
 from typing import Any
@@ -31,13 +33,15 @@ X = event(1, piece=0, parts=["x", {"tool": 1}])
 
 
 def test_following(make: MakeClient) -> None:
-    """The parts come as they are written, over a stream that ends; nothing twice, and nothing of other events."""
+    """The parts come as they are written, over a stream that ends; nothing twice, and nothing of other events. A gap in
+    which nothing of the answer was lost is none."""
     driver = SimulatedDriver(
         a=[
             stream(X, event(2, piece=1, parts=[]), 9.0),
             stream(
                 X,
                 event(3, beat=2),
+                {"event": "gap", "data": {"channel": "a", "reason": "lost", "until": "e-3"}},
                 {"id": "e-4", "data": message(4, piece=2) | {"event": "other"}},
                 event(5, piece=2, parts=["y"]),
                 event(6, piece=3, parts=["z"], end="stopped"),
@@ -61,8 +65,8 @@ def test_following_one_that_fails(make: MakeClient) -> None:
 @pytest.mark.parametrize(
     ("then", "why"),
     [
-        ([event(3, piece=2, parts=["z"])], "piece 1 is missing"),
-        ([event(3, beat=2)], "piece 1 is missing"),
+        ([event(3, piece=2, parts=["z"])], "piece 1 of a is missing"),
+        ([event(3, beat=2)], "piece 1 of a is missing"),
         ([{"event": "closed", "data": {"channel": "a"}}], "was closed"),
     ],
 )
@@ -122,6 +126,20 @@ def test_following_while_no_node_is_there(make: MakeClient) -> None:
     assert driver.time > 1100.0
     with pytest.raises(ClientError, match="403"):
         next(items)
+
+
+def test_reading(make: MakeClient) -> None:
+    """All of an answer, in as many requests as it takes; each is tried again, as other calls are."""
+    y, z = message(2, piece=1, parts=["y"]), message(3, piece=2, parts=["z"], end="done")
+    first = answer(200, {"cursor": "e-2", "messages": [X["data"], y], "more": True, "gaps": [], "closed": []})
+    driver = SimulatedDriver(a=[answer(503), RESET, first, RESET, polled("e-3", z), polled("e-1"), polled("e-3", y)])
+    client = make("unix:a", driver=driver)
+    state = client.read_answer("a")
+    assert (state.text, state.parts, state.end) == ("xyz", ["x", {"tool": 1}, "y", "z"], "done")
+    assert [sent.body["cursor"] for sent in driver.sent] == ["", "", "", "e-2", "e-2"]
+    assert client.read_answer("a").end is None
+    with pytest.raises(AnswerCutOff, match="piece 0 of a is missing"):
+        client.read_answer("a")
 
 
 def test_a_client_that_is_stopped(make: MakeClient) -> None:
@@ -210,6 +228,62 @@ def test_much_at_once() -> None:
     ]  # fmt: skip
 
 
+def test_characters_that_are_split() -> None:
+    """The halves of a character, as JSON writes them, are put together; one that stays alone is replaced."""
+    node = Node()
+    with node.write() as writer:
+        for part in ("a\ud83d", "", "\ude00b", "\ufeffc", "\ude00", "\ud83d", "d", "\ud83d\ude00\ud83d"):
+            writer.write(part)
+            node.pause(0.1)
+    assert [part for _, parts, _ in node.pieces for part in parts] == [
+        "a", "\U0001f600b", "\ufeffc", "\ufffd", "\ufffdd", "\U0001f600",
+    ]  # fmt: skip
+
+
+def test_what_may_be_sent() -> None:
+    """Values are published as they were when they were sent; texts may be long, values may not; bytes are no text."""
+    node = Node()
+    with node.write() as writer:
+        value = {"n": 1}
+        writer.send(value)
+        value["n"] = 2
+        writer.send("\U0001f600" * 50_000)
+        for wrong in (b"x", None, value):
+            with pytest.raises(TypeError, match="write takes text, not"):
+                writer.write(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="at most 49152 characters"):
+            writer.send({"n": "x" * 50_000})
+        with pytest.raises(ValueError, match="not JSON"):
+            writer.send(float("nan"))
+    (_, first, _), *rest = node.pieces
+    assert first == [{"n": 1}]
+    assert "".join("".join(parts) for _, parts, _ in rest) == "\U0001f600" * 50_000
+    assert all(len(json.dumps(parts)) < 60_000 for _, parts, _ in rest)
+
+
+def test_an_empty_answer() -> None:
+    """It has an end, and nothing else; so has one of empty texts."""
+    for texts in ([], ["", ""]):
+        node = Node()
+        with node.write() as writer:
+            for text in texts:
+                writer.write(text)
+        assert node.pieces == [(0.0, [], "done")]
+
+
+def test_writing_outside_of_the_block() -> None:
+    """It raises, instead of keeping what nobody will publish."""
+    node = Node()
+    writer = node.write()
+    with pytest.raises(AnswerError, match="in the block"):
+        writer.write("x")
+    with writer:
+        writer.write("y")
+    with pytest.raises(AnswerError, match="has ended"):
+        writer.write("z")
+    assert node.pieces == [(0.0, ["y"], "done")]
+
+
 def test_beats() -> None:
     """One at first, and one for each 4 s without a piece, with the number of the next."""
     node = Node()
@@ -266,6 +340,16 @@ def test_stopping() -> None:
     assert 20.0 <= node.driver.time - 1000.0 <= 22.0
 
 
+def test_stopping_one_that_waits_for_the_server() -> None:
+    """It is told at once, also while as much waits as may."""
+    node = Node(*[answer(503)] * 1000, stops_at=20.0)
+    with pytest.raises(AnswerError, match="not published within 5 s"), node.write() as writer:  # noqa: PT012
+        for _ in range(300):
+            writer.write("x" * 4096)
+    assert writer.stopped
+    assert node.driver.time == 1025.0
+
+
 def test_another_producer() -> None:
     """The one that comes second to a piece raises, and says nothing to readers."""
     node = Node()
@@ -279,6 +363,38 @@ def test_another_producer() -> None:
             second.__exit__(None, None, None)
         first.write("z")
     assert [(parts, end) for _, parts, end in node.pieces] == [(["x"], None), (["z"], "done")]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_producers_at_once(seed: int) -> None:
+    """What is read is what one of them wrote; the other raises. Both go on where the one before them died."""
+    draw, node = random.Random(seed), Node()
+    node.published.append((0.0, {"piece": 0, "parts": ["0 "]}))
+    writers = [node.write(resume=True) for _ in range(2)]
+    for writer in writers:
+        writer.__enter__()
+        assert writer.text == "0 "
+    texts, failed = ["0 ", "0 "], set[int]()
+    for _ in range(12):
+        number = draw.randrange(2)
+        part = draw.choice("xy")
+        texts[number] += part
+        try:
+            writers[number].write(part)
+        except AnswerError:
+            failed.add(number)
+        node.pause(draw.choice((0.0, 0.03, 0.1)))
+    for number in draw.sample(range(2), 2):
+        try:
+            writers[number].__exit__(None, None, None)
+        except AnswerError:
+            failed.add(number)
+    read = "".join("".join(parts) for _, parts, _ in node.pieces)
+    whole = [number for number in range(2) if number not in failed]
+    assert [text for text in texts if text == read] != []
+    assert len(whole) == 1 or texts[0] == texts[1]
+    assert [end for _, _, end in node.pieces if end] == ["done"]
+    assert all(texts[number] == read for number in whole)
 
 
 def test_an_exception_while_no_server_is_there() -> None:
@@ -298,6 +414,27 @@ def test_a_model_that_is_faster_than_the_server() -> None:
             writer.write("x" * 4096)
         assert node.driver.time > 1004.0
     assert "".join("".join(parts) for _, parts, _ in node.pieces) == "x" * 4096 * 300
+
+
+def test_an_answer_whose_beginning_has_expired() -> None:
+    """Nobody can go on: the writer raises, and readers that have all of it get an error instead of silence."""
+    node = Node()
+    node.published += [(0.0, {"piece": number, "parts": ["x"]}) for number in (3, 5)]
+    with pytest.raises(AnswerCutOff, match="piece 0 of a is missing"):
+        node.write(resume=True).__enter__()
+    assert node.published[-1][1] == {"piece": 6, "parts": [], "end": "error", "error": "The answer was interrupted."}
+
+
+def test_a_writer_that_begins_again_asks_the_node_that_took_its_beat() -> None:
+    """Others may lack what was published last."""
+    node = Node()
+    node.published.append((0.0, {"piece": 0, "parts": ["x"]}))
+    node.driver.scripts["b"] = node.driver.scripts["a"]
+    node.driver.scripts["a"] = iter([REFUSED] * 100)
+    with Client(["unix:a", "unix:b"], driver=node.driver).answer("a", resume=True) as writer:
+        assert writer.text == "x"
+    assert [(sent.node, sent.target) for sent in node.driver.sent[:2]] == [("b", "/v1/messages"), ("b", "/v1/poll")]
+    assert [beat for _, beat in node.beats] == [0, 1]
 
 
 def test_an_answer_that_has_expired() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.server.conftest import Serve
 from tests.server.document_samples import sample
 from tests.server.killed_answers import VICTIMS, results
 from tests.server.server_process import Server, running, wait_until
+from tests.server.token_issuer import SETTINGS
 
 
 @pytest.fixture(scope="session")
@@ -26,15 +28,16 @@ def wait_strategy() -> str:
 
 def test_an_answer(serve: Serve) -> None:
     """Its text, its values and its end are read as they were written, however long; a second one is refused."""
+    channel = "Ärger: 1 \U0001f600"
     with serve() as server, Client(server.url) as client:
-        with client.answer("a") as answer:
+        with client.answer(channel) as answer:
             for number in range(5000):
                 answer.write(f" {number}")
             answer.send({"tool": 1})
-        state = client.read_answer("a")
+        state = client.read_answer(channel)
         assert (state.text, state.end) == ("".join(f" {number}" for number in range(5000)), "done")
         assert state.parts[-1] == {"tool": 1}
-        with pytest.raises(AnswerError, match="has ended"), client.answer("a", resume=True):
+        with pytest.raises(AnswerError, match="has ended"), client.answer(channel, resume=True):
             pass
 
 
@@ -158,6 +161,37 @@ def test_a_writer_waits_for_a_server_that_is_starting(tmp_path: Path) -> None:
             assert client.read_answer("a").end == "done"
 
 
+def test_the_largest_pieces(serve: Serve) -> None:
+    """The server takes whatever text, and values of 48 KiB."""
+    with serve() as server, Client(server.url) as client:
+        with client.answer("a") as answer:
+            answer.write("\U0001f600\0" * 50_000)
+            answer.send(["x" * 49_000])
+            answer.send({"x": "\0" * 8_000})
+        state = client.read_answer("a")
+        assert state.parts[-2:] == [["x" * 49_000], {"x": "\0" * 8_000}]
+        assert (state.text, state.end) == ("\U0001f600\0" * 50_000, "done")
+
+
+@pytest.mark.parametrize("private", ["token_issuer", "authorize_url"])
+def test_private_channels(serve: Serve, private: str) -> None:
+    """The key of docs/guide/answers.md writes, stops and reads an answer that nobody else may read."""
+    rights = re.search("`(publish=.*?)`", Path("docs/guide/answers.md").read_text())
+    assert rights is not None
+    key = "a-key-with-enough-characters"
+    settings = SETTINGS if private == "token_issuer" else {"authorize_url": "http://127.0.0.1:9/"}
+    with serve(**settings, publish_keys=f"writer {key} {rights[1]}") as server, Client(server.url, key) as client:
+        with client.answer("answer:1") as answer:
+            answer.write("x")
+            client.stop_answer("answer:1")
+            wait_until(lambda: answer.stopped, "the stop")
+        assert client.read_answer("answer:1").end == "stopped"
+        assert list(client.follow_answer("answer:1")) == ["x"]
+        if private == "token_issuer":
+            with Client(server.url) as stranger, pytest.raises(ClientError, match="401"):
+                stranger.read_answer("answer:1")
+
+
 # The samples of docs/guide/answers.md.
 
 
@@ -170,3 +204,20 @@ def test_the_first_samples(serve: Serve, tmp_path: Path) -> None:
         exec(text.replace("127.0.0.1:8080", server.address), {})
         state = client.read_answer("answer:42")
         assert (state.text, state.end) == ("Forty-two", "done")
+
+
+def test_a_long_answer_stays_whole(serve: Serve, tmp_path: Path) -> None:
+    """With these settings, while other channels publish much."""
+    settings = tmp_path / "pushup.toml"
+    settings.write_text(sample("docs/guide/answers.md", "[[channels]]"))
+    flags = ("--config", str(settings), "--set", "retention_messages=100", "--set", "retention_bytes=1MiB")
+    tokens, others = [f"{number} " for number in range(300)], list[str]()
+    with serve(*flags) as server, Client(server.url) as client:
+        with client.answer("answer:1", coalesce=0) as answer:
+            for token in tokens:
+                answer.write(token)
+                others.append(client.publish("others", "x" * 10_000).id)
+        state = client.read_answer("answer:1")
+        assert (state.text, state.end) == ("".join(tokens), "done")
+        assert state.pieces > 100
+        assert client.poll("others", timeout=0).messages[0].id in others[-99:]
