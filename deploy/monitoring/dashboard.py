@@ -35,8 +35,9 @@ def _share(used: str, limit: str) -> dict[str, str]:
     return {f"max by (instance) (pushup_{used} / pushup_{limit})": "{{instance}}"}
 
 
-def _quantiles(histogram: str) -> dict[str, str]:
-    rate = f"sum by (le) (rate(pushup_{histogram}_bucket[$__rate_interval]))"
+def _quantiles(histogram: str, labels: str = "") -> dict[str, str]:
+    """The median, and what one of a hundred exceeds."""
+    rate = f"sum by (le) (rate(pushup_{histogram}_bucket{labels}[$__rate_interval]))"
     return {f"histogram_quantile({share}, {rate}) or vector(0)": f"p{100 * share:g}" for share in (0.5, 0.99)}
 
 
@@ -59,6 +60,7 @@ ROWS = {
         Panel("Deliveries", "cps", _rate("deliveries")),
         Panel("Held polls and streams", "none", _sum("held_polls")),
         Panel("Bytes", "Bps", _rate("received_bytes") | _rate("sent_bytes")),
+        Panel("Requests", "cps", _rate("requests", "route, status")),
         Panel("Requests refused", "cps", _rate("refusals", "instance, kind")),
     ],
     "How far from each limit?": [
@@ -67,10 +69,16 @@ ROWS = {
         Panel("Cache", "percentunit", _share("cached_bytes", "retention_bytes")),
         Panel("Age of the oldest message", "percentunit", _share("oldest_message_age_seconds", "retention_seconds")),
         Panel("Unsent output", "percentunit", _share("unsent_bytes", "unsent_limit_bytes")),
+        Panel("Memory of Redis", "percentunit", _share("redis_used_memory_bytes", "redis_maxmemory_bytes")),
         Panel("Memory", "bytes", _sum("process_memory_bytes")),
     ],
     "What is slow?": [
-        Panel("From publication to answer", "s", _quantiles("answer_delay_seconds")),
+        Panel("Until an answer to a held poll", "s", _quantiles("answer_delay_seconds", '{poll="held"}')),
+        Panel("Until a publication is acknowledged", "s", _quantiles("publication_seconds")),
+        Panel("How late the event loop is", "s", _quantiles("reactor_lag_seconds")),
+        Panel("Replies of Redis", "s", _quantiles("redis_round_trip_seconds")),
+        Panel("Entries in Redis, not applied for", "s", _sum("log_lag_seconds")),
+        Panel("Commits of the journal", "s", _quantiles("journal_commit_seconds")),
         Panel("Calls that wait", "none", _sum("backend_waiting", "instance, backend")),
         Panel("Calls, by outcome", "cps", _rate("backend_calls", "backend, outcome")),
     ],

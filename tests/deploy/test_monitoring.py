@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.client import HTTPException
@@ -53,25 +54,25 @@ def test_every_rule_is_tested_and_has_a_row_in_the_runbook() -> None:
 
 
 class Publisher:
-    """Publishes at each of these servers, ten times a second, whatever the answer."""
+    """Publishes and polls at each of these servers, ten times a second, whatever the answer."""
 
     def __init__(self) -> None:
         self._ended = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def publish_at(self, server: Server, size: int = 10) -> None:
-        thread = threading.Thread(target=self._publish, args=(server.address, size))
+    def publish_at(self, server: Server, size: int = 10, *, falls_behind: bool = False) -> None:
+        thread = threading.Thread(target=self._publish, args=(server.address, size, falls_behind))
         self._threads.append(thread)
         thread.start()
 
-    def _publish(self, address: str, size: int) -> None:
+    def _publish(self, address: str, size: int, falls_behind: bool) -> None:
         cursor = "earliest"
         with Caller(address) as caller:
             while not self._ended.wait(0.1):
                 with suppress(Exception):
                     caller.call("POST", "/v1/messages?ack_timeout=1", {"channels": ["news"], "data": "x" * size})
                     reply = caller.call("GET", f"/v1/poll?channel=news&timeout=0&cursor={cursor}")
-                    if cursor == "earliest":
+                    if cursor == "earliest" or not falls_behind:
                         cursor = reply.value["cursor"]
                     continue
                 caller.close()
@@ -92,7 +93,7 @@ class Servers:
         (directory / "gate.toml").write_text(QUOTA)
         flags = {
             "disk": ("--broadcast", f"journal:{directory}/journal.db"),
-            "small": ("--set", "retention_bytes=2MiB", "--set", "message_limit_bytes=64KiB"),
+            "small": ("--set", "retention_bytes=2MiB", "--set", "retention_seconds=20"),
             "gate": (
                 "--config", str(directory / "gate.toml"), "--set", f"connections_limit={CONNECTIONS}",
                 "--set", f"authorize_url={application.url}", "--set", "authorize_timeout_seconds=0.3",
@@ -182,7 +183,7 @@ def test_what_goes_wrong_is_told_and_cleared(tmp_path: Path) -> None:
             servers.redis.kill()
             _fill_disk(servers.disk, tmp_path)
             flood = Publisher()
-            flood.publish_at(servers.small, 60_000)
+            flood.publish_at(servers.small, 60_000, falls_behind=True)
             faults.callback(flood.end)
             faults.enter_context(_flood(servers.gate))
             faults.enter_context(_many_connections(servers.gate))
@@ -213,6 +214,12 @@ def test_what_goes_wrong_is_told_and_cleared(tmp_path: Path) -> None:
         servers.redis.signal(signal.SIGSTOP)
         told.wait_for(("PushUpRefusesPublications", "a"), ("PushUpNotReady", "b"))
         servers.redis.signal(signal.SIGCONT)
+        told.wait_until_clear()
+
+        servers.b.signal(signal.SIGSTOP)
+        time.sleep(2)
+        servers.b.signal(signal.SIGCONT)
+        told.wait_for(("PushUpStoodStill", "b"))
         told.wait_until_clear()
 
         servers.b.signal(signal.SIGSTOP)
