@@ -69,12 +69,12 @@ class Follower:
         self._short_streams = 0  # in a row
         self._attempts = self._no_failures()
         self._node = self._attempts.next()
+        self._useless_polls = 0  # in a row
         self._pause = 0.0
         # Of the connection:
         self._began = math.inf
         self._streams = False
         self._stream: HttpConnection | None = None
-        self._useless_polls = 0  # in a row
 
     async def next(self, silence: float = math.inf) -> Item | None:
         """The next one; None after `stop`.
@@ -89,10 +89,6 @@ class Follower:
         except Stopped:
             self.close()
             return None
-        except BaseException:
-            if self.state != "stopped":  # it was cancelled, or is silent
-                self.close()
-            raise
         return self._pending.popleft()
 
     async def _advance(self, until: float) -> None:
@@ -251,7 +247,7 @@ class Follower:
             self._attempts = self._no_failures()
         if self._stream is not None:
             self._stream.close()
-        self._began, self._streams, self._stream, self._useless_polls = math.inf, False, None, 0
+        self._began, self._streams, self._stream = math.inf, False, None
 
     def _count(self, error: ClientError) -> None:
         self._attempts.failed(self._node, error)

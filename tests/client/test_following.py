@@ -156,6 +156,7 @@ def test_polls_where_streams_are_held_back(make: MakeClient, mute: Reply) -> Non
     driver.time += 1800.0
     assert data_of(islice(items, 1)) == [4]
     assert calls(driver)[3:] == [("poll", "e-2"), ("events", "e-3")]
+    assert driver.slept == []
 
 
 @pytest.mark.parametrize("status", [404, 405, 406, 501])

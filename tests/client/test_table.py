@@ -78,7 +78,6 @@ TABLE = {
 }
 
 LINE = {"id": "e-1"}
-LINE = {"id": "e-1"}
 TICKET = stream({"event": "ticket", "data": {"ticket": "t"}}, event(1), 5.0)
 TOKEN_ENDED = answer(401, {"type": "urn:pushup:token-expired"})
 FAILURES = [CLOSES, RESET, NOT_HTTP, *[answer(status) for status in (408, 429, 500, 502, 503, 504)]]
@@ -148,7 +147,9 @@ CAUSES: dict[tuple[str, str, str], list[list[Reply]]] = {
     ("poll", "live", "end"): [[polled("e-1", 1), Reply([(5.0, ConnectionResetError("reset"))])]],
     ("poll", "live", "fail"): [
         *[[polled("e-1", 1), reply] for reply in (*FAILURES, HANGS, polled("e-1", 2), polled("e-1", more=True))],
-        [polled("e-1", 1), polled("e-1"), polled("e-1"), polled("e-1")],
+        [polled("e-1"), *[polled("e-1")] * 3],
+        [polled("e-1"), *[polled("e-1")] * 2, polled("e-2", 2), *[polled("e-2")] * 3],
+        [polled("e-1"), *[polled("e-1")] * 2, answer(503), polled("e-1"), *[polled("e-1")] * 3],
     ],
     ("poll", "live", "refuse"): [[polled("e-1", 1), reply] for reply in REFUSALS],
 }
