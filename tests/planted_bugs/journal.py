@@ -15,9 +15,8 @@ _BUGS = (
         (
             Edit(
                 JOURNAL,
-                "            self._run(self._helpers.call(self._file.append, entries), "
-                "lambda size: self._written(entries, size))\n",
-                "            self._written(entries, 1)\n"
+                "            self._run(self._helpers.call(self._file.append, entries), written)\n",
+                "            self._written(entries, 0.0, 1)\n"
                 "            self._run(self._helpers.call(self._file.append, entries), lambda size: None)\n",
             ),
         ),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,17 @@ def test_in_memory(serve: Serve) -> None:
     assert value(text, "requests_total", route="/v1/messages", status="201") == 2
     assert value(text, "requests_total", route="(none)", status="404") == 1
     assert value(text, "publication_seconds_count", ack="accepted") == 2
+
+
+def test_a_process_that_was_stopped(serve: Serve) -> None:
+    """It tells so itself, afterwards: as a metric, and in its log."""
+    with serve() as server:
+        before = server.metric("stood_still_seconds_total")
+        server.signal(signal.SIGSTOP)
+        time.sleep(2.2)
+        server.signal(signal.SIGCONT)
+        wait_until(lambda: server.metric("stood_still_seconds_total") >= before + 1.2, "it to notice")
+        assert any("this process stood still for " in line for line in server.log_lines())
 
 
 def test_with_a_journal(serve: Serve, tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from pushup.core.commands import Confirmation
+from pushup.metrics import Metric, MetricsPage, gauge
+from pushup.net.api.quotas import QuotaSettings, QuotaTable
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.scripted_application import get
@@ -49,6 +53,16 @@ def test_a_poll_that_waits_is_counted_once() -> None:
     assert node.metric("requests_total", route="/v1/poll", status="200") == 1
 
 
+def test_a_poll_with_a_quota_is_counted_when_it_is_answered() -> None:
+    """As it then turns out with which status."""
+    node = InMemoryNode(quotas=QuotaSettings(quotas=(QuotaTable(per="address", held_polls=3),)))
+    node.begin("GET", "/v1/poll?channel=a")
+    assert not node.metrics.requests
+    node.publish("a")
+    node.poll("channel=a&timeout=0")
+    assert node.metric("requests_total", route="/v1/poll", status="200") == 2
+
+
 def test_how_long_publications_take() -> None:
     """By the acknowledgement that they have reached."""
     node = InMemoryNode()
@@ -85,3 +99,19 @@ def test_the_delay_of_polls_that_waited_and_of_late_ones() -> None:
     assert node.metric("answer_delay_seconds_count", poll="held") == 3
     assert node.metric("answer_delay_seconds_count", poll="late") == 1
     assert node.metric("answer_delay_seconds_sum", poll="late") == pytest.approx(1.5)
+
+
+def test_a_part_that_fails(logged_failures: list[str]) -> None:
+    """It is missing on the page, and nothing else is; a bug that is logged."""
+
+    def fails() -> Iterator[Metric]:
+        yield gauge("first", "", 1)
+        raise ZeroDivisionError("what nobody expected")
+
+    text = MetricsPage("here", fails, lambda: [gauge("second", "", 2)]).text()
+    assert b"pushup_second 2.0\n" in text
+    assert b'pushup_build_info{build="here"' in text
+    assert b"pushup_first" not in text
+    (failure,) = logged_failures
+    assert "what nobody expected" in failure
+    logged_failures.clear()
