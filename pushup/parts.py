@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from twisted.application.service import Service
+from twisted.internet.interfaces import IReactorTime
 
 from pushup import __version__
 from pushup.backends.authorization import Authorization, AuthorizationSettings, Authorizer
@@ -28,7 +29,10 @@ from pushup.core.subscription import Holder
 from pushup.host.build_form import build
 from pushup.host.host import Host
 from pushup.metrics import Metrics
+from pushup.net.api.application import Api
 from pushup.net.api.channel_rules import ChannelRule, PollRule
+from pushup.net.api.request_log import RequestLog
+from pushup.net.application_interface import Application
 from pushup.net.proxies import ClientField, TrustedProxies
 from pushup.node.node import Node
 from pushup.settings.digests import digests
@@ -152,6 +156,13 @@ class StateLock(Service):
         super().stopService()
         if self._file is not None:
             self._file.close()
+
+
+def make_applications(api: Api, clock: IReactorTime, settings: Settings) -> tuple[Application, Application]:
+    """What answers everybody, and what answers on the addresses of operators. At log level debug, each request is
+    logged."""
+    both = api, api.for_operators()
+    return (RequestLog(both[0], clock), RequestLog(both[1], clock)) if settings.server.log_level == "debug" else both
 
 
 def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:

@@ -52,9 +52,7 @@ from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.publishers import Publishers
 from pushup.net.api.quotas import Quotas
-from pushup.net.api.request_log import RequestLog
 from pushup.net.api.streaming import Streaming
-from pushup.net.application_interface import Application
 from pushup.net.edge import Edge
 from pushup.net.listener import open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
@@ -63,6 +61,7 @@ from pushup.node.node import Node
 from pushup.parts import (
     StateLock,
     channel_rules,
+    make_applications,
     make_authorization,
     make_broadcast,
     make_node,
@@ -92,7 +91,7 @@ class PushUpService(InOrder):
         node: Node[Holder],
         *,
         machine: ServerView,
-        open_sockets: Callable[[], list[socket.socket]],
+        open_sockets: Callable[[Sequence[str]], list[socket.socket]],
         shared_sockets: Sequence[socket.socket] = (),
         listens_later: bool = False,
         besides: Sequence[Service] = (),
@@ -100,7 +99,7 @@ class PushUpService(InOrder):
     ) -> None:
         """`node` follows the `broadcast`; `machine` answers for all workers.
 
-        `open_sockets` opens those to listen on; `shared_sockets` listen already, and other processes accept on them as
+        `open_sockets` opens those of addresses; `shared_sockets` listen already, and other processes accept on them as
         well. `listens_later`: clients are accepted when `listening.listen` is called. `besides`: services that start
         after the host. `number`: of the worker.
 
@@ -149,12 +148,16 @@ class PushUpService(InOrder):
             machine=machine,
             poll_access=self._poll_access,
             streaming=streaming,
+            shows_metrics=not settings.server.operator_listen,
         )
+        kinds = 2 if settings.server.operator_listen else 1
         connections, reserved = host.connection_limit(
-            settings.edge.connections_limit, settings.authorization.authorize_at_most, RESERVED_CONNECTIONS
+            settings.edge.connections_limit, settings.authorization.authorize_at_most, kinds * RESERVED_CONNECTIONS
         )
+        application, operators = make_applications(self._api, self._clock, settings)
         self.edge = Edge(
-            application=_application(self._api, self._clock, settings),
+            application=application,
+            operators=operators,
             demultiplexer=host.demultiplexer,
             reactor=host.reactor,
             clock=host.reactor,
@@ -162,11 +165,11 @@ class PushUpService(InOrder):
             limits=structs.replace(settings.edge, connections_limit=connections),
             request_limits=settings.request,
             metrics=host.metrics,
-            reserved_connections=reserved,
+            reserved_connections=reserved // kinds,
             proxies=make_proxies(settings),
         )
         _add_gauges(host.page, node, self.edge, broadcast, streaming)
-        self.listening = Listening(self.edge, node, open_sockets, shared_sockets, waits=listens_later)
+        self.listening = Listening(self.edge, node, settings.server, open_sockets, shared_sockets, waits=listens_later)
 
         self.add(
             host,
@@ -236,7 +239,7 @@ class PushUpService(InOrder):
         self.node.settings = digests(reloaded.settings)
         self._access.use_publish_keys(reloaded.settings.server.publish_keys)
         self._access.quotas.use(reloaded.settings.quotas.tables)
-        self.edge.use_application(_application(self._api, self._clock, reloaded.settings))
+        self.edge.use_application(*make_applications(self._api, self._clock, reloaded.settings))
         if self._authorization is not None:
             if "ticket_key" in reloaded.applied:
                 self._authorization.use_tickets(make_tickets(reloaded.settings.authorization))
@@ -270,13 +273,7 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
     broadcast = make_broadcast(settings, host)
     node = make_node(settings, host, broadcast)
     machine = OneProcess(host.page.text, node.polls.subscribers)
-    sockets = partial(open_sockets, settings.server.listen)
-    return PushUpService(settings, host, broadcast, node, machine=machine, open_sockets=sockets)
-
-
-def _application(api: Api, clock: IReactorTime, settings: Settings) -> Application:
-    """What answers requests; at log level debug it logs each of them."""
-    return RequestLog(api, clock) if settings.server.log_level == "debug" else api
+    return PushUpService(settings, host, broadcast, node, machine=machine, open_sockets=open_sockets)
 
 
 def _add_gauges(page: MetricsPage, node: Node[Holder], edge: Edge, broadcast: Broadcast, streaming: Streaming) -> None:

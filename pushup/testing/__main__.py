@@ -45,8 +45,9 @@ class Server(LineReceiver):
         node = make_node(settings, host, broadcast)
         machine = OneProcess(host.page.text, node.polls.subscribers)
         return PushUpService(
-            settings, host, broadcast, node, machine=machine, open_sockets=list, shared_sockets=[self._socket.dup()]
-        )
+            settings, host, broadcast, node,
+            machine=machine, open_sockets=lambda addresses: [], shared_sockets=[self._socket.dup()],
+        )  # fmt: skip
 
     def connectionMade(self) -> None:
         self._service.startService()

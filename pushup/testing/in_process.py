@@ -54,7 +54,7 @@ class InProcess:
         self._service = PushUpService(
             chosen, host, broadcast, node,
             machine=OneProcess(host.page.text, node.polls.subscribers),
-            open_sockets=lambda: [cast(socket.socket, self._listening)],
+            open_sockets=lambda addresses: [cast(socket.socket, self._listening)],
         )  # fmt: skip
         self._service.startService()
         self.driver: Driver = _Blocking(self)

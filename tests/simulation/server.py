@@ -178,7 +178,7 @@ class Server:
             self.broadcast,
             node,
             machine=OneProcess(host.page.text, self.node.polls.subscribers),
-            open_sockets=lambda: [cast(socket.socket, self._listening)],
+            open_sockets=lambda addresses: [cast(socket.socket, self._listening)],
         )
         self.edge = self.service.edge
         self.dead.append(self.service)

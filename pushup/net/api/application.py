@@ -6,6 +6,7 @@ All calls are documented, with examples that tests run, in docs/guide/.
 from __future__ import annotations
 
 from contextlib import suppress
+from copy import copy
 from typing import Any
 
 from twisted.internet.defer import CancelledError
@@ -70,9 +71,10 @@ class Api:
         machine: ServerView,
         poll_access: PollAccess,
         streaming: Streaming | None = None,
+        shows_metrics: bool = True,
     ) -> None:
         """`publication_limit_bytes` is the limit of a publication's body; without `streaming` there are no event
-        streams.
+        streams. `shows_metrics`: to everybody, not only to operators.
         """
         self._node = node
         self._access = access
@@ -94,29 +96,36 @@ class Api:
                 Call("POST", "/v1/events", streaming.stream_by_body, "read"),
                 Call("POST", "/v1/url-tickets", streaming.url_tickets.issue, "read"),
             )
-        self._router = Router(
-            (
-                Call("GET", "/v1/poll", polling.poll_by_query, "read"),
-                Call("POST", "/v1/poll", polling.poll_by_body, "read"),
-                *streams,
-                Call("GET", "/v1/cursor", polling.cursor),
-                *(Call("GET", f"/v1/{name}", Script(name, origins).show) for name in NAMES),
-                Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
-                Call("DELETE", "/v1/messages", erasing.erase_all),
-                Call("GET", "/v1/messages/{id}", Tracing(node).show, "operate"),
-                Call("DELETE", "/v1/messages/{id}", erasing.erase_one, "channels"),
-                Call("GET", "/v1/channels", channels.list_page, "operate"),
-                Call("POST", "/v1/channels", channels.create, "channels"),
-                Call("GET", "/v1/channels/{channel}", channels.show, "operate"),
-                Call("DELETE", "/v1/channels/{channel}", channels.close, "channels"),
-                Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
-                Call("POST", "/v1/revoke", revoking.revoke, "revoke"),
-                Call("GET", "/v1/nodes", operations.nodes, "operate"),
-                Call("GET", "/healthz", operations.health),
-                Call("GET", "/readyz", operations.readiness),
-                Call("GET", "/metrics", operations.metrics),
-            )
+        health = (Call("GET", "/healthz", operations.health), Call("GET", "/readyz", operations.readiness))
+        metrics = Call("GET", "/metrics", operations.metrics)
+        calls = (
+            Call("GET", "/v1/poll", polling.poll_by_query, "read"),
+            Call("POST", "/v1/poll", polling.poll_by_body, "read"),
+            *streams,
+            Call("GET", "/v1/cursor", polling.cursor),
+            *(Call("GET", f"/v1/{name}", Script(name, origins).show) for name in NAMES),
+            Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
+            Call("DELETE", "/v1/messages", erasing.erase_all),
+            Call("GET", "/v1/messages/{id}", Tracing(node).show, "operate"),
+            Call("DELETE", "/v1/messages/{id}", erasing.erase_one, "channels"),
+            Call("GET", "/v1/channels", channels.list_page, "operate"),
+            Call("POST", "/v1/channels", channels.create, "channels"),
+            Call("GET", "/v1/channels/{channel}", channels.show, "operate"),
+            Call("DELETE", "/v1/channels/{channel}", channels.close, "channels"),
+            Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
+            Call("POST", "/v1/revoke", revoking.revoke, "revoke"),
+            Call("GET", "/v1/nodes", operations.nodes, "operate"),
+            *health,
+            metrics if shows_metrics else Call("GET", "/metrics", operations.no_metrics),
         )
+        self._router = Router(calls)
+        self._operator_router = Router((*(call for call in calls if call.requires == "operate"), *health, metrics))
+
+    def for_operators(self) -> Api:
+        """The same with the calls of operators only."""
+        api = copy(self)
+        api._router = self._operator_router
+        return api
 
     def admit(self, request: Request) -> int:
         """The limit of the body in bytes, once the head has been read.

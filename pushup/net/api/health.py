@@ -7,6 +7,7 @@ from pushup.net.api.access import Access
 from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.application_interface import Exchange
+from pushup.net.http_errors import UnknownResource
 from pushup.net.requests_and_responses import Request, Response
 
 
@@ -36,6 +37,9 @@ class Operations:
             exchange.respond(Response(200, text, b"text/plain; version=0.0.4; charset=utf-8"))
 
         self._machine.metrics(respond)
+
+    def no_metrics(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        raise UnknownResource("metrics are not public here; ask the address in the setting operator_listen")
 
     def nodes(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         exchange.respond(json_response({"nodes": self._node.members()}))
