@@ -53,6 +53,7 @@ def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Hold
     node: Node[Holder] = Node(
         limits=settings.queue,
         hold_limits=settings.hold,
+        drain_limits=settings.drain,
         broadcast=broadcast,
         clock=host.reactor,
         soon=host.demultiplexer.soon,

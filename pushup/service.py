@@ -168,6 +168,7 @@ class PushUpService(InOrder):
             reserved_connections=reserved // kinds,
             proxies=make_proxies(settings),
         )
+        node.draining.on_out = self.edge.begin_drain
         _add_gauges(host.page, node, self.edge, broadcast, streaming)
         self.listening = Listening(self.edge, node, settings.server, open_sockets, shared_sockets, waits=listens_later)
 
@@ -272,7 +273,7 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
     host = Host(reactor, STRATEGIES[settings.server.wait_strategy](reactor))
     broadcast = make_broadcast(settings, host)
     node = make_node(settings, host, broadcast)
-    machine = OneProcess(host.page.text, node.polls.subscribers)
+    machine = OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out)
     return PushUpService(settings, host, broadcast, node, machine=machine, open_sockets=open_sockets)
 
 

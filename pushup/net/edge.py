@@ -140,9 +140,9 @@ class Edge:
         """Bytes that count against `unsent_limit_bytes`."""
         return self._context.output_budget.used
 
-    def begin_drain(self) -> None:
-        """From now on each response is the last of its connection."""
-        self._context.draining = True
+    def begin_drain(self, begins: bool = True) -> None:
+        """From now on each response is the last of its connection; or, if not `begins`, no longer."""
+        self._context.draining = begins
 
     def drain(self) -> None:
         """As `begin_drain`. Idle connections end at once, unless a request has arrived on them: one that was just

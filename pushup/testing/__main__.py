@@ -43,7 +43,7 @@ class Server(LineReceiver):
         host = Host(self._reactor, STRATEGIES[settings.server.wait_strategy](self._reactor))
         broadcast = make_broadcast(settings, host)
         node = make_node(settings, host, broadcast)
-        machine = OneProcess(host.page.text, node.polls.subscribers)
+        machine = OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out)
         return PushUpService(
             settings, host, broadcast, node,
             machine=machine, open_sockets=lambda addresses: [], shared_sockets=[self._socket.dup()],

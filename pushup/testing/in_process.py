@@ -53,7 +53,7 @@ class InProcess:
         node = make_node(chosen, host, broadcast)
         self._service = PushUpService(
             chosen, host, broadcast, node,
-            machine=OneProcess(host.page.text, node.polls.subscribers),
+            machine=OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out),
             open_sockets=lambda addresses: [cast(socket.socket, self._listening)],
         )  # fmt: skip
         self._service.startService()

@@ -68,8 +68,9 @@ class Worker:
         host = Host(self._reactor, STRATEGIES[settings.server.wait_strategy](self._reactor))
         broadcast = self._make_broadcast(settings, host)
         node = make_node(settings, host, broadcast)
-        page, subscribers = host.page, node.polls.subscribers
-        self._siblings = ServerQueries(self._link.send, str(self._number), page, subscribers, self._reactor)
+        self._siblings = ServerQueries(
+            self._link.send, str(self._number), host.page, node.polls.subscribers, node.draining.set_out, self._reactor
+        )
         sign = Periodic(
             self._sign,
             control_protocol.SIGN_SECONDS,

@@ -186,7 +186,7 @@ class InMemoryNode:
             origins=origins,
             error_responder=ErrorResponder(self.metrics, self.clock.seconds),
             publishers=Publishers(self.metrics, audited),
-            machine=OneProcess(page.text, self.node.polls.subscribers),
+            machine=OneProcess(page.text, self.node.polls.subscribers, self.node.draining.set_out),
             poll_access=access,
             streaming=self.streaming,
         )

@@ -177,7 +177,7 @@ class Server:
             host,
             self.broadcast,
             node,
-            machine=OneProcess(host.page.text, self.node.polls.subscribers),
+            machine=OneProcess(host.page.text, self.node.polls.subscribers, self.node.draining.set_out),
             open_sockets=lambda addresses: [cast(socket.socket, self._listening)],
         )
         self.edge = self.service.edge

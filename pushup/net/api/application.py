@@ -39,6 +39,9 @@ from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.http_errors import InternalError, problem
 from pushup.net.requests_and_responses import Header, Request
 
+OPERATOR_RIGHTS: tuple[Right, ...] = ("operate", "revoke", "drain")
+"""Those of a key with the right `operate`; their calls are answered at `operator_listen`, too."""
+
 _log = Logger()
 
 
@@ -115,11 +118,15 @@ class Api:
             Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
             Call("POST", "/v1/revoke", revoking.revoke, "revoke"),
             Call("GET", "/v1/nodes", operations.nodes, "operate"),
+            Call("POST", "/v1/drain", operations.drain, "drain"),
+            Call("DELETE", "/v1/drain", operations.drain, "drain"),
             *health,
             metrics if shows_metrics else Call("GET", "/metrics", operations.no_metrics),
         )
         self._router = Router(calls)
-        self._operator_router = Router((*(call for call in calls if call.requires == "operate"), *health, metrics))
+        self._operator_router = Router(
+            (*(call for call in calls if call.requires in OPERATOR_RIGHTS), *health, metrics)
+        )
 
     def for_operators(self) -> Api:
         """The same with the calls of operators only."""

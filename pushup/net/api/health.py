@@ -1,6 +1,8 @@
-"""What operators and their tools ask: `/healthz`, `/readyz`, `/metrics`, `/v1/nodes`."""
+"""What operators and their tools ask: `/healthz`, `/readyz`, `/metrics`, `/v1/nodes`, `/v1/drain`."""
 
 from __future__ import annotations
+
+from twisted.logger import Logger
 
 from pushup.core.grant import Grant
 from pushup.net.api.access import Access
@@ -9,6 +11,8 @@ from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import UnknownResource
 from pushup.net.requests_and_responses import Request, Response
+
+_log = Logger()
 
 
 class Operations:
@@ -43,3 +47,10 @@ class Operations:
 
     def nodes(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         exchange.respond(json_response({"nodes": self._node.members()}))
+
+    def drain(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        """Take the server out of rotation, or back (DELETE)."""
+        is_out = request.method == b"POST"
+        what = "taken out of rotation: not ready, held polls are being answered" if is_out else "back in rotation"
+        _log.info("{what} (key {key}, {client})", what=what, key=grant.key_name or "none", client=exchange.client)
+        self._machine.set_out(is_out, lambda: exchange.respond(json_response({"draining": is_out})))
