@@ -5,6 +5,7 @@
 | `client_commands.py` | `publish`, `poll`, `outbox` and `channel`: they import no part of the server |
 | `why_command.py`, `status_command.py` | `why` and `status` |
 | `drain_command.py` | `drain` |
+| `bench.py`, `bench_load.py` | measures a server on this machine; the clients that load it |
 | `server_commands.py` | the commands of a server: their flags; they import it late |
 | `doctor.py` | what a machine, Redis or a proxy lacks for a server |
 | `ask_redis.py` | asks Redis something, for a command |
@@ -31,6 +32,7 @@ def main() -> None:
 main.add_command(server_commands.serve)
 main.add_command(server_commands.check_config)
 main.add_command(server_commands.doctor)
+main.add_command(server_commands.bench)
 main.add_command(server_commands.new_cluster)
 main.add_command(server_commands.script)
 main.add_command(client_commands.publish)
