@@ -159,11 +159,9 @@ class StateLock(Service):
             self._file.close()
 
 
-def make_applications(api: Api, clock: IReactorTime, settings: Settings) -> tuple[Application, Application]:
-    """What answers everybody, and what answers on the addresses of operators. At log level debug, each request is
-    logged."""
-    both = api, api.for_operators()
-    return (RequestLog(both[0], clock), RequestLog(both[1], clock)) if settings.server.log_level == "debug" else both
+def logged(apis: list[Api], clock: IReactorTime, settings: Settings) -> list[Application]:
+    """What answers requests; at log level debug it logs each of them."""
+    return [RequestLog(api, clock) if settings.server.log_level == "debug" else api for api in apis]
 
 
 def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:

@@ -61,7 +61,7 @@ from pushup.node.node import Node
 from pushup.parts import (
     StateLock,
     channel_rules,
-    make_applications,
+    logged,
     make_authorization,
     make_broadcast,
     make_node,
@@ -136,7 +136,8 @@ class PushUpService(InOrder):
             random=host.random,
         )
         self._poll_access.url_tickets = make_url_tickets(settings)
-        self._api = Api(
+        make_api = partial(
+            Api,
             node,
             polls=PollReader(settings.poll),
             publication_limits=settings.publication,
@@ -148,13 +149,14 @@ class PushUpService(InOrder):
             machine=machine,
             poll_access=self._poll_access,
             streaming=streaming,
-            shows_metrics=not settings.server.operator_listen,
         )
+        shows_metrics = not settings.server.operator_listen
+        self._apis = [make_api(shows_metrics=shows_metrics), make_api(only_for_operators=True)]
         kinds = 2 if settings.server.operator_listen else 1
         connections, reserved = host.connection_limit(
             settings.edge.connections_limit, settings.authorization.authorize_at_most, kinds * RESERVED_CONNECTIONS
         )
-        application, operators = make_applications(self._api, self._clock, settings)
+        application, operators = logged(self._apis, self._clock, settings)
         self.edge = Edge(
             application=application,
             operators=operators,
@@ -240,7 +242,7 @@ class PushUpService(InOrder):
         self.node.settings = digests(reloaded.settings)
         self._access.use_publish_keys(reloaded.settings.server.publish_keys)
         self._access.quotas.use(reloaded.settings.quotas.tables)
-        self.edge.use_application(*make_applications(self._api, self._clock, reloaded.settings))
+        self.edge.use_application(*logged(self._apis, self._clock, reloaded.settings))
         if self._authorization is not None:
             if "ticket_key" in reloaded.applied:
                 self._authorization.use_tickets(make_tickets(reloaded.settings.authorization))

@@ -6,7 +6,6 @@ All calls are documented, with examples that tests run, in docs/guide/.
 from __future__ import annotations
 
 from contextlib import suppress
-from copy import copy
 from typing import Any
 
 from twisted.internet.defer import CancelledError
@@ -75,9 +74,10 @@ class Api:
         poll_access: PollAccess,
         streaming: Streaming | None = None,
         shows_metrics: bool = True,
+        only_for_operators: bool = False,
     ) -> None:
         """`publication_limit_bytes` is the limit of a publication's body; without `streaming` there are no event
-        streams. `shows_metrics`: to everybody, not only to operators.
+        streams. `only_for_operators`: it has no other calls than theirs.
         """
         self._node = node
         self._access = access
@@ -99,8 +99,7 @@ class Api:
                 Call("POST", "/v1/events", streaming.stream_by_body, "read"),
                 Call("POST", "/v1/url-tickets", streaming.url_tickets.issue, "read"),
             )
-        health = (Call("GET", "/healthz", operations.health), Call("GET", "/readyz", operations.readiness))
-        metrics = Call("GET", "/metrics", operations.metrics)
+        metrics = operations.metrics if shows_metrics else operations.no_metrics
         calls = (
             Call("GET", "/v1/poll", polling.poll_by_query, "read"),
             Call("POST", "/v1/poll", polling.poll_by_body, "read"),
@@ -120,19 +119,12 @@ class Api:
             Call("GET", "/v1/nodes", operations.nodes, "operate"),
             Call("POST", "/v1/drain", operations.drain, "drain"),
             Call("DELETE", "/v1/drain", operations.drain, "drain"),
-            *health,
-            metrics if shows_metrics else Call("GET", "/metrics", operations.no_metrics),
+            Call("GET", "/healthz", operations.health),
+            Call("GET", "/readyz", operations.readiness),
+            Call("GET", "/metrics", metrics),
         )
-        self._router = Router(calls)
-        self._operator_router = Router(
-            (*(call for call in calls if call.requires in OPERATOR_RIGHTS), *health, metrics)
-        )
-
-    def for_operators(self) -> Api:
-        """The same with the calls of operators only."""
-        api = copy(self)
-        api._router = self._operator_router
-        return api
+        theirs = [call for call in calls if call.requires in OPERATOR_RIGHTS or not call.path.startswith("/v1/")]
+        self._router = Router(theirs if only_for_operators else calls)
 
     def admit(self, request: Request) -> int:
         """The limit of the body in bytes, once the head has been read.
