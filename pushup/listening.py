@@ -10,7 +10,9 @@ from twisted.logger import Logger
 
 from pushup.core.subscription import Holder
 from pushup.net.edge import Edge
+from pushup.net.listener import address_of
 from pushup.node.node import Node
+from pushup.settings.server import ServerSettings
 
 _log = Logger()
 
@@ -22,7 +24,8 @@ class Listening(Service):
         self,
         edge: Edge,
         node: Node[Holder],
-        open_sockets: Callable[[], list[socket.socket]],
+        settings: ServerSettings,
+        open_sockets: Callable[[Sequence[str]], list[socket.socket]],
         shared_sockets: Sequence[socket.socket],
         *,
         waits: bool,
@@ -30,6 +33,7 @@ class Listening(Service):
         """`waits`: not before `listen` is called. The others: see `PushUpService`."""
         self._edge = edge
         self._node = node
+        self._settings = settings
         self._open_sockets = open_sockets
         self._shared_sockets = shared_sockets
         self._waits = waits
@@ -42,11 +46,30 @@ class Listening(Service):
 
     def listen(self) -> None:
         """Accept clients, unless this has stopped. Raises: OSError."""
-        if self.running:
-            own = [self._edge.listen(sock) for sock in self._open_sockets()]
-            shared = [self._edge.listen(sock, is_shared=True) for sock in self._shared_sockets]
-            self._node.addresses = (*own, *shared)
-            _log.info("listening on {addresses}", addresses=", ".join(self._node.addresses))
+        if not self.running:
+            return
+        edge, operators = self._edge, self._settings.operator_listen
+        own = self._open_sockets(self._settings.listen)
+        own_of_operators: list[socket.socket] = []
+        if operators:
+            try:
+                own_of_operators = self._open_sockets(operators)
+            except OSError:
+                for sock in own:
+                    sock.close()
+                raise
+        shared = {sock: address_of(sock) in operators for sock in self._shared_sockets}
+        self._node.addresses = (
+            *(edge.listen(sock) for sock in own),
+            *(edge.listen(sock, is_shared=True) for sock in shared if not shared[sock]),
+        )
+        _log.info("listening on {addresses}", addresses=", ".join(self._node.addresses))
+        for_operators = [
+            *(edge.listen(sock, for_operators=True) for sock in own_of_operators),
+            *(edge.listen(sock, for_operators=True, is_shared=True) for sock in shared if shared[sock]),
+        ]
+        if for_operators:
+            _log.info("listening for operators on {addresses}", addresses=", ".join(for_operators))
 
     def stopService(self) -> None:
         super().stopService()

@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from twisted.application.service import Service
+from twisted.internet.interfaces import IReactorTime
 
 from pushup import __version__
 from pushup.backends.authorization import Authorization, AuthorizationSettings, Authorizer
@@ -28,7 +29,10 @@ from pushup.core.subscription import Holder
 from pushup.host.build_form import build
 from pushup.host.host import Host
 from pushup.metrics import Metrics
+from pushup.net.api.application import Api
 from pushup.net.api.channel_rules import ChannelRule, PollRule
+from pushup.net.api.request_log import RequestLog
+from pushup.net.application_interface import Application
 from pushup.net.proxies import ClientField, TrustedProxies
 from pushup.node.node import Node
 from pushup.settings.digests import digests
@@ -49,6 +53,7 @@ def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Hold
     node: Node[Holder] = Node(
         limits=settings.queue,
         hold_limits=settings.hold,
+        drain_limits=settings.drain,
         broadcast=broadcast,
         clock=host.reactor,
         soon=host.demultiplexer.soon,
@@ -152,6 +157,11 @@ class StateLock(Service):
         super().stopService()
         if self._file is not None:
             self._file.close()
+
+
+def logged(apis: list[Api], clock: IReactorTime, settings: Settings) -> list[Application]:
+    """What answers requests; at log level debug it logs each of them."""
+    return [RequestLog(api, clock) if settings.server.log_level == "debug" else api for api in apis]
 
 
 def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:

@@ -51,9 +51,7 @@ from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.publishers import Publishers
 from pushup.net.api.quotas import Quotas
-from pushup.net.api.request_log import RequestLog
 from pushup.net.api.streaming import Streaming
-from pushup.net.application_interface import Application
 from pushup.net.edge import Edge
 from pushup.net.listener import open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
@@ -63,6 +61,7 @@ from pushup.node.node_metrics import node_metrics
 from pushup.parts import (
     StateLock,
     channel_rules,
+    logged,
     make_authorization,
     make_broadcast,
     make_node,
@@ -92,7 +91,7 @@ class PushUpService(InOrder):
         node: Node[Holder],
         *,
         machine: ServerView,
-        open_sockets: Callable[[], list[socket.socket]],
+        open_sockets: Callable[[Sequence[str]], list[socket.socket]],
         shared_sockets: Sequence[socket.socket] = (),
         listens_later: bool = False,
         besides: Sequence[Service] = (),
@@ -100,7 +99,7 @@ class PushUpService(InOrder):
     ) -> None:
         """`node` follows the `broadcast`; `machine` answers for all workers.
 
-        `open_sockets` opens those to listen on; `shared_sockets` listen already, and other processes accept on them as
+        `open_sockets` opens those of addresses; `shared_sockets` listen already, and other processes accept on them as
         well. `listens_later`: clients are accepted when `listening.listen` is called. `besides`: services that start
         after the host. `number`: of the worker.
 
@@ -137,7 +136,8 @@ class PushUpService(InOrder):
             random=host.random,
         )
         self._poll_access.url_tickets = make_url_tickets(settings)
-        self._api = Api(
+        make_api = partial(
+            Api,
             node,
             polls=PollReader(settings.poll),
             publication_limits=settings.publication,
@@ -150,11 +150,16 @@ class PushUpService(InOrder):
             poll_access=self._poll_access,
             streaming=streaming,
         )
+        shows_metrics = not settings.server.operator_listen
+        self._apis = [make_api(shows_metrics=shows_metrics), make_api(only_for_operators=True)]
+        kinds = 2 if settings.server.operator_listen else 1
         connections, reserved = host.connection_limit(
-            settings.edge.connections_limit, settings.authorization.authorize_at_most, RESERVED_CONNECTIONS
+            settings.edge.connections_limit, settings.authorization.authorize_at_most, kinds * RESERVED_CONNECTIONS
         )
+        application, operators = logged(self._apis, self._clock, settings)
         self.edge = Edge(
-            application=_application(self._api, self._clock, settings),
+            application=application,
+            operators=operators,
             demultiplexer=host.demultiplexer,
             reactor=host.reactor,
             clock=host.reactor,
@@ -162,13 +167,14 @@ class PushUpService(InOrder):
             limits=structs.replace(settings.edge, connections_limit=connections),
             request_limits=settings.request,
             metrics=host.metrics,
-            reserved_connections=reserved,
+            reserved_connections=reserved // kinds,
             proxies=make_proxies(settings),
         )
+        node.draining.on_out = self.edge.begin_drain
         host.page.include(
             partial(node_metrics, node, broadcast), self.edge.metrics, streaming.metrics, broadcast.metrics
         )
-        self.listening = Listening(self.edge, node, open_sockets, shared_sockets, waits=listens_later)
+        self.listening = Listening(self.edge, node, settings.server, open_sockets, shared_sockets, waits=listens_later)
 
         self.add(
             host,
@@ -238,7 +244,7 @@ class PushUpService(InOrder):
         self.node.settings = digests(reloaded.settings)
         self._access.use_publish_keys(reloaded.settings.server.publish_keys)
         self._access.quotas.use(reloaded.settings.quotas.tables)
-        self.edge.use_application(_application(self._api, self._clock, reloaded.settings))
+        self.edge.use_application(*logged(self._apis, self._clock, reloaded.settings))
         if self._authorization is not None:
             if "ticket_key" in reloaded.applied:
                 self._authorization.use_tickets(make_tickets(reloaded.settings.authorization))
@@ -271,11 +277,5 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
     host = Host(reactor, STRATEGIES[settings.server.wait_strategy](reactor))
     broadcast = make_broadcast(settings, host)
     node = make_node(settings, host, broadcast)
-    machine = OneProcess(host.page.text, node.polls.subscribers)
-    sockets = partial(open_sockets, settings.server.listen)
-    return PushUpService(settings, host, broadcast, node, machine=machine, open_sockets=sockets)
-
-
-def _application(api: Api, clock: IReactorTime, settings: Settings) -> Application:
-    """What answers requests; at log level debug it logs each of them."""
-    return RequestLog(api, clock) if settings.server.log_level == "debug" else api
+    machine = OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out)
+    return PushUpService(settings, host, broadcast, node, machine=machine, open_sockets=open_sockets)

@@ -434,6 +434,62 @@ def test_polls_that_arrive_during_the_drain_do_not_delay_it() -> None:
     assert len(again) < count * 2.5 / 0.75 * 1.2
 
 
+def test_a_node_out_of_rotation() -> None:
+    """It is not ready, and sends the clients it has away, over the drain window; those that still come are held as
+    usual. It can be taken back at any time."""
+    node = InMemoryNode()
+    held = [hold(node, waiting_poll(timeout=25.0)) for _ in range(50)]
+    changes: list[bool] = []
+    node.node.draining.on_out = changes.append
+    for _ in range(2):
+        node.node.draining.set_out(True)
+    assert node.node.why_not_ready() is not None
+    node.advance(2.5)
+    assert sum(len(exchange.answers) for exchange in held) == pytest.approx(25, abs=5)
+    brief = hold(node, waiting_poll())
+    node.advance(3)
+    assert all(exchange.answers for exchange in (*held, brief))
+    assert not node.node.is_draining
+    assert node.node.why_not_ready() is not None
+    late = hold(node, waiting_poll(timeout=25.0))
+    node.advance(20)
+    assert not late.answers
+    assert changes == [True]
+    node.node.draining.set_out(False)
+    assert (node.node.why_not_ready(), changes) == (None, [True, False])
+
+
+def test_a_node_that_is_taken_back_early() -> None:
+    """The polls that have not been answered by then stay held."""
+    node = InMemoryNode()
+    held = [hold(node, waiting_poll(timeout=25.0)) for _ in range(50)]
+    node.node.draining.set_out(True)
+    node.advance(1)
+    node.node.draining.set_out(False)
+    node.advance(15)
+    assert sum(len(exchange.answers) for exchange in held) == pytest.approx(10, abs=2)
+    assert node.node.why_not_ready() is None
+
+
+@pytest.mark.parametrize("window_is_over", [False, True])
+def test_a_node_out_of_rotation_stops(window_is_over: bool) -> None:
+    """Balancers that have had the drain window to notice are not waited for again. Nothing else changes the stop."""
+    node = InMemoryNode()
+    node.node.answer_balancer("10.0.0.1")
+    node.node.draining.set_out(True)
+    node.advance(6 if window_is_over else 1)
+    node.node.answer_balancer("10.0.0.1")
+    done: list[Any] = []
+    node.node.drain(5.0).addCallback(done.append)
+    node.node.draining.set_out(False)
+    assert node.node.why_not_ready() is not None
+    assert bool(done) == window_is_over
+    node.advance(4.75)
+    assert bool(done) == window_is_over
+    node.advance(0.5)
+    assert done == [None]
+
+
 def test_stop_leaves_no_timer() -> None:
     """A node that has stopped has nothing left to do."""
     node = InMemoryNode()

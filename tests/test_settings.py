@@ -125,6 +125,9 @@ def test_values_of_toml(tmp_path: Path) -> None:
         ("listen", "127.0.0.1:1, [::]:8080"),
         ("listen", "127.0.0.1:1, 127.0.0.1:1"),
         ("listen", "unix:/run/a, unix:/run/a"),
+        ("operator_listen", "localhost:9090"),
+        ("operator_listen", "127.0.0.1:1, 127.0.0.1:1"),
+        ("operator_listen", "127.0.0.1:8080"),
         ("node_name", "node\\u0001"),
         ("broadcast", "journal::memory:"),
         ("broadcast", "journal:/var/lib/a\\u0000b"),
@@ -357,8 +360,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["0.0.0.0:8080", "[::]:8080", "192.0.2.1:80", "[2001:db8::1]:80"])
 def test_a_public_address_needs_keys(address: str) -> None:
     """An address other than loopback needs publish keys, or a setting that says none are wanted."""
-    with pytest.raises(SettingsError, match="publish_keys"):
-        read_settings(flags={"listen": (address,)})
+    for name, right in (("listen", "publish"), ("operator_listen", "operate")):
+        with pytest.raises(SettingsError, match=rf"^command line: {name}: .* could {right}; set publish_keys"):
+            read_settings(flags={name: (address,)})
     assert read_settings(flags={"listen": (address,), "publish_keys": (KEY,)}).server.listen == (address,)
     assert read_settings(flags={"listen": (address,), "allow_public_without_keys": True}).server.listen == (address,)
 

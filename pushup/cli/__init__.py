@@ -4,6 +4,8 @@
 |---|---|
 | `client_commands.py` | `publish`, `poll`, `outbox` and `channel`: they import no part of the server |
 | `why_command.py`, `status_command.py` | `why` and `status` |
+| `drain_command.py` | `drain` |
+| `bench.py`, `bench_load.py` | measures a server on this machine; the clients that load it |
 | `server_commands.py` | the commands of a server: their flags; they import it late |
 | `doctor.py` | what a machine, Redis or a proxy lacks for a server |
 | `ask_redis.py` | asks Redis something, for a command |
@@ -17,7 +19,7 @@ from __future__ import annotations
 import click
 
 from pushup import __version__
-from pushup.cli import client_commands, server_commands, status_command, why_command
+from pushup.cli import client_commands, drain_command, server_commands, status_command, why_command
 from pushup.host.build_form import build
 
 
@@ -30,6 +32,7 @@ def main() -> None:
 main.add_command(server_commands.serve)
 main.add_command(server_commands.check_config)
 main.add_command(server_commands.doctor)
+main.add_command(server_commands.bench)
 main.add_command(server_commands.new_cluster)
 main.add_command(server_commands.script)
 main.add_command(client_commands.publish)
@@ -37,4 +40,5 @@ main.add_command(client_commands.poll)
 main.add_command(client_commands.outbox)
 main.add_command(client_commands.channel)
 main.add_command(status_command.status)
+main.add_command(drain_command.drain)
 main.add_command(why_command.why)

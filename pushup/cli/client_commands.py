@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from datetime import UTC, datetime
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from uuid import uuid4
 
 import click
 
-from pushup.client import Ack, Client, ClientError, Closed, Gap, Item
+from pushup.client import Ack, Client, ClientError, Closed, Gap, Item, Message
 from pushup.secret_files import SecretFileError, parts_of_key, read_secret, read_secrets
 
 
@@ -179,8 +180,9 @@ def publish(
 @click.option("--cursor", default="", help="Where to start: a cursor, 'now' or 'earliest' (default).")
 @click.option("--once", is_flag=True, help="Exit after one poll.")
 @click.option("--stream", is_flag=True, help="Receive a stream of events instead of polling.")
+@click.option("--text", is_flag=True, help="Print lines to read: time (UTC), channels, event, data; not JSON.")
 @_token_options
-def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, client: Client) -> None:
+def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, text: bool, client: Client) -> None:
     """Print each message on one or more CHANNELS, and reconnect if the server is unavailable."""
     if once and stream:
         raise click.UsageError("--once is for polls; a stream has no end")
@@ -199,8 +201,17 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, clien
                 click.echo(f"gap: messages on {item.channel!r} were lost ({item.reason})", err=True)
             case Closed():
                 click.echo(f"closed: channel {item.channel!r}", err=True)
+            case _ if text:
+                print(_line(item), flush=True)
             case _:
                 _print(item, without="cursor")
+
+
+def _line(message: Message) -> str:
+    """A message as a line to read, such as `09:41:05.250  news, sport  goal  {"by": 7}`."""
+    time = datetime.fromtimestamp(message.time, UTC).strftime("%H:%M:%S.%f")[:-3]
+    data = json.dumps(message.data, ensure_ascii=False)
+    return "  ".join(part for part in (time, ", ".join(message.channels), message.event, data) if part)
 
 
 @click.command()

@@ -53,7 +53,8 @@ def examine(settings: Settings, public_url: str = "", token: str = "") -> Iterat
     """All findings, one by one. `public_url`: of a running server, through its proxy; this takes as long as a poll."""
     yield from (Finding("problem", text) for text in troubles(settings))
     yield from (Finding("warning", text) for text in warnings(settings))
-    yield from _addresses(settings.server.listen)
+    yield from _addresses("listen", settings.server.listen)
+    yield from _addresses("operator_listen", settings.server.operator_listen)
     yield from _files(settings)
     yield from _memory(settings)
     yield from _kernel()
@@ -69,24 +70,24 @@ def examine(settings: Settings, public_url: str = "", token: str = "") -> Iterat
         yield from _proxy(settings, public_url, token)
 
 
-def _addresses(listen: tuple[str, ...]) -> Iterator[Finding]:
-    for address in listen:
+def _addresses(name: str, addresses: tuple[str, ...]) -> Iterator[Finding]:
+    for address in addresses:
         if address.startswith("unix:"):
             continue
         host, port = parse_address(address)
         try:
             socket.create_connection((host, port), 2.0).close()
         except OSError:
-            yield Finding("ok", f"listen: {address} is free")
+            yield Finding("ok", f"{name}: {address} is free")
             continue
         try:
             is_pushup = _Request(f"http://{address}", "", "/healthz", 2.0).read() == (200, b'{"status":"alive"}')
         except (OSError, HTTPException):
             is_pushup = False
         if is_pushup:
-            yield Finding("ok", f"listen: a PushUp server runs at {address}")
+            yield Finding("ok", f"{name}: a PushUp server runs at {address}")
         else:
-            yield Finding("problem", f"listen: another program listens on {address}; stop it, or change listen")
+            yield Finding("problem", f"{name}: another program listens on {address}; stop it, or change {name}")
 
 
 def _files(settings: Settings) -> Iterator[Finding]:

@@ -111,6 +111,21 @@ def doctor(public_url: str, token: str, **given: Any) -> None:
         raise SystemExit(1)
 
 
+@click.command()
+@click.option("--polls", type=click.IntRange(1), default=20_000, show_default=True, help="Polls to hold at most.")
+@click.option("--workers", default="1", show_default=True, metavar="N", help="As of serve.")
+@click.option("--seconds", type=click.FloatRange(2), default=45.0, show_default=True, help="How long to load it.")
+def bench(polls: int, workers: str, seconds: float) -> None:
+    """Measure what a server on this machine can do, and print settings to start from.
+
+    It starts a server of its own, in memory, on a free port of this machine, and loads it from this process. Both share
+    the cores, and a proxy would as well: take the figures for what such a machine does, not for the most it can do.
+    """
+    from pushup.cli.bench import run
+
+    run(polls, workers, seconds)
+
+
 def _toml(values: dict[str, Any]) -> Iterator[str]:
     """The lines of a TOML file with these values. Lists of tables come last: what follows one would be part of it."""
     last = []

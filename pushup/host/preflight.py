@@ -36,11 +36,12 @@ def troubles(settings: Settings) -> Iterator[str]:
         text = _state_trouble(Path(server.state_directory))
         if text is not None:
             yield f"state_directory: {text}"
-    for address in server.listen:
-        unix = address.startswith("unix:")
-        text = _socket_trouble(Path(address.removeprefix("unix:"))) if unix else _address_trouble(address)
-        if text is not None:
-            yield f"listen: {text}"
+    for name, addresses in (("listen", server.listen), ("operator_listen", server.operator_listen)):
+        for address in addresses:
+            unix = address.startswith("unix:")
+            text = _socket_trouble(Path(address.removeprefix("unix:"))) if unix else _address_trouble(address)
+            if text is not None:
+                yield f"{name}: {text}"
     if settings.authorization.authorizer:
         try:
             load(settings.authorization.authorizer)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime
 from twisted.logger import Logger
@@ -62,9 +63,11 @@ class Edge:
         metrics: Metrics,
         reserved_connections: int = RESERVED_CONNECTIONS,
         proxies: TrustedProxies | None = None,
+        operators: Application | None = None,
     ) -> None:
         """`wall` returns seconds since the epoch, for the Date header; `clock` is for timeouts. `reserved_connections`:
-        how many there may be beyond `connections_limit` (`reserve`).
+        how many there may be beyond `connections_limit` (`reserve`), and how many more on the addresses of operators,
+        where `operators` answers.
         """
         self._reactor = reactor
         self._clock = clock
@@ -90,7 +93,11 @@ class Edge:
             proxies=proxies,
         )
         self._rarely = LogThrottle(clock.seconds)
-        self._reserve = Reserve(context, new_parser, places=reserved_connections, seconds=clock.seconds)
+        self._operators = replace(context, application=operators or application)
+        self._reserves = [
+            Reserve(around, new_parser, places=reserved_connections, seconds=clock.seconds, for_operators=is_theirs)
+            for around, is_theirs in ((context, False), (self._operators, True))
+        ]
         self._sweeping = Periodic(
             self._sweep,
             SWEEP_SECONDS,
@@ -103,18 +110,17 @@ class Edge:
         """Start the sweep of connections."""
         self._sweeping.startService()
 
-    def listen(self, sock: socket.socket, *, is_shared: bool = False) -> str:
+    def listen(self, sock: socket.socket, *, is_shared: bool = False, for_operators: bool = False) -> str:
         """Accept connections on a listening socket, which other processes may share; returns its address."""
-        listener = Listener(
-            sock, reactor=self._reactor, clock=self._clock, accepted=self._accepted, is_shared=is_shared
-        )
+        accepted = self._reserves[1].accept if for_operators else self._accepted
+        listener = Listener(sock, reactor=self._reactor, clock=self._clock, accepted=accepted, is_shared=is_shared)
         self._listeners.append(listener)
         listener.start()
         return listener.address
 
-    def use_application(self, application: Application) -> None:
-        """Let another application answer from the next request on."""
-        self._context.application = application
+    def use_application(self, application: Application, operators: Application) -> None:
+        """Let other applications answer from the next request on."""
+        self._context.application, self._operators.application = application, operators
 
     @property
     def limits(self) -> EdgeLimits:
@@ -122,7 +128,7 @@ class Edge:
 
     @property
     def connection_count(self) -> int:
-        return len(self._connections) + len(self._reserve.connections)
+        return len(self._connections) + sum(len(reserve.connections) for reserve in self._reserves)
 
     @property
     def waiting_bytes(self) -> int:
@@ -142,9 +148,9 @@ class Edge:
         yield gauge("waiting_requests_bytes", "Bytes in use of waiting_requests_limit_bytes", self.waiting_bytes)
         yield gauge("unsent_bytes", "Bytes that count against unsent_limit_bytes", self.unsent_bytes)
 
-    def begin_drain(self) -> None:
-        """From now on each response is the last of its connection."""
-        self._context.draining = True
+    def begin_drain(self, begins: bool = True) -> None:
+        """From now on each response is the last of its connection; or, if not `begins`, no longer."""
+        self._context.draining = begins
 
     def drain(self) -> None:
         """As `begin_drain`. Idle connections end at once, unless a request has arrived on them: one that was just
@@ -171,7 +177,7 @@ class Edge:
     def _accepted(self, sock: socket.socket) -> None:
         context = self._context
         if len(self._connections) >= context.limits.connections_limit:
-            self._reserve.accept(sock)
+            self._reserves[0].accept(sock)
             return
         connection = Connection(context, sock)
         context.demultiplexer.add(connection)
@@ -183,7 +189,7 @@ class Edge:
         self._context.demultiplexer.remove(connection)
 
     def _all(self) -> list[Connection]:
-        return [*self._connections.values(), *self._reserve.connections]
+        return [*self._connections.values(), *(each for reserve in self._reserves for each in reserve.connections)]
 
     def _relieve(self) -> None:
         """The output budget is exceeded."""
@@ -201,7 +207,8 @@ class Edge:
     def _sweep(self) -> None:
         context = self._context
         last, context.now = context.now, self._clock.seconds()
-        self._reserve.set_time(context.now)
+        for reserve in self._reserves:
+            reserve.set_time(context.now)
         context.writer.set_time(self._wall())
         for connection in self._all():
             sweep(connection, last, context.limits)

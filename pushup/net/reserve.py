@@ -3,6 +3,8 @@
 All others get 503 there, as the response to their request: a client that is still sending a body can read it, because
 its connection lingers. When the reserve is full, the oldest connection makes room for the next one, so that clients
 which send nothing cannot keep a probe out.
+
+The addresses of operators (`operator_listen`) have a reserve of their own, on which every request is answered.
 """
 
 from __future__ import annotations
@@ -42,11 +44,13 @@ class Reserve:
         *,
         places: int,
         seconds: Callable[[], float],
+        for_operators: bool = False,
     ) -> None:
         """`usual`: the surroundings of all other connections. `new_parser` makes a parser of what admits bodies.
-        `seconds` of a monotonic clock.
+        `seconds` of a monotonic clock. `for_operators`: it is that of their addresses.
         """
         self._usual = usual
+        self._for_operators = for_operators
         self._places = places
         self._rarely = LogThrottle(seconds)
         self._connections: dict[Watched, Connection] = {}  # the oldest first
@@ -99,17 +103,20 @@ class Reserve:
 
     def _error(self) -> TooManyConnections:
         limit = self._usual.limits.connections_limit
-        return TooManyConnections(f"the server has reached connections_limit ({limit}); try again later", retry_after=5)
+        what = f"has {self._places} connections on operator_listen"
+        if not self._for_operators:
+            what = f"has reached connections_limit ({limit})"
+        return TooManyConnections(f"the server {what}; try again later", retry_after=5)
 
     # What connections ask (`Application`).
 
     def admit(self, request: Request) -> int:
-        if not _is_for_operators(request):
+        if not self._answers(request):
             raise self._error()
         return self._usual.application.admit(request)
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
-        if _is_for_operators(request):
+        if self._answers(request):
             self._usual.metrics.accepted_connections += 1
             self._usual.application(request, exchange)
         else:
@@ -118,7 +125,7 @@ class Reserve:
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         if isinstance(error, TooManyConnections):
             self._usual.metrics.refused_connections += 1
-            if count := self._rarely.passes("refused"):
+            if not self._for_operators and (count := self._rarely.passes("refused")):
                 _log.warn(
                     "refused {count} connections, because connections_limit ({limit}) is reached: their clients got "
                     "503; raise it together with the limit on open files, or add workers or nodes",
@@ -133,9 +140,8 @@ class Reserve:
     def abandon(self, held: Held) -> None:
         self._usual.application.abandon(held)
 
-
-def _is_for_operators(request: Request) -> bool:
-    return request.target.partition(b"?")[0] in OPERATOR_PATHS
+    def _answers(self, request: Request) -> bool:
+        return self._for_operators or request.target.partition(b"?")[0] in OPERATOR_PATHS
 
 
 _check: type[Application] = Reserve

@@ -1,6 +1,7 @@
 """Draining: a stopping node answers its held polls over some time, so that clients do not reach other nodes at once.
 
-It serves on until the load balancers that ask it /readyz have noticed that it is not ready.
+It serves on until the load balancers that ask it /readyz have noticed that it is not ready. A node that an operator
+takes out of rotation does the same, and then serves whoever still comes, until it is stopped or taken back.
 """
 
 from __future__ import annotations
@@ -97,6 +98,11 @@ class Drain:
             self._next.cancel()
             self._step(0)
 
+    def cancel(self) -> None:
+        """Answer no more polls; `done` never fires."""
+        if self._next is not None and self._next.active():
+            self._next.cancel()
+
     def hold_seconds(self, timeout: float, random: float) -> float:
         """How long to hold a poll that arrives now; `random` is in [0, 1)."""
         left = self.end - self._clock.seconds()
@@ -117,3 +123,58 @@ class Drain:
         share = math.ceil(waiting / steps)
         self._answer(share)
         self._next = self._clock.callLater(left / steps, self._step, waiting - share)
+
+
+class Draining:
+    """Whether a node drains, because it stops or because an operator has taken it out of rotation."""
+
+    def __init__(
+        self, clock: IReactorTime, seconds: float, *, held: Callable[[], int], answer: Callable[[int], None]
+    ) -> None:
+        """`seconds`: how long it takes if an operator asks for it. The others: see `Drain`."""
+        self._clock = clock
+        self._seconds = seconds
+        self._held = held
+        self._answer = answer
+        self.balancers = Balancers(clock)
+        self.drain: Drain | None = None
+        """The one under way, or that has led to the end of the node."""
+        self._is_stopping = False
+        self.is_out = False
+        """Whether it is out of rotation."""
+        self.on_out: Callable[[bool], None] = lambda is_out: None
+        """Called when that changes."""
+
+    def asked(self, host: str) -> None:
+        """A load balancer at this address has asked whether the node is ready, and gets the answer."""
+        self.balancers.asked(host)
+        if self.drain is not None:
+            self.drain.refused(host)
+
+    def begin(self, seconds: float) -> Deferred[None]:
+        """Drain, to stop. Balancers that have noticed that the node is out of rotation are not waited for again."""
+        has_been_out = self.is_out and self.drain is None
+        self._is_stopping = True
+        return self._begin(seconds, [] if has_been_out else self.balancers.recent())
+
+    def set_out(self, is_out: bool) -> None:
+        """Take the node out of rotation, or back; nothing changes while it stops."""
+        if is_out == self.is_out or self._is_stopping:
+            return
+        self.is_out = is_out
+        self.on_out(is_out)
+        if is_out:
+            self._begin(self._seconds, self.balancers.recent()).addCallback(self._forget)
+        elif self.drain is not None:
+            self.drain.cancel()
+            self.drain = None
+
+    def _begin(self, seconds: float, balancers: list[str]) -> Deferred[None]:
+        if self.drain is not None:
+            self.drain.cancel()
+        self.drain = Drain(self._clock, seconds, balancers=balancers, held=self._held, answer=self._answer)
+        self.drain.start()
+        return self.drain.done
+
+    def _forget(self, _: None) -> None:
+        self.drain = None

@@ -32,7 +32,7 @@ from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import take_apart
 from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics
-from pushup.node.drain import Balancers, Drain
+from pushup.node.drain import Draining, DrainLimits
 from pushup.node.expiry import Expiry
 from pushup.node.order_end import OrderEnd
 from pushup.node.tracing import Tracer
@@ -67,6 +67,7 @@ class Node(HoldsState, Generic[H]):
         soon: Callable[[Callable[[], None]], None],
         random: Callable[[], float],
         metrics: Metrics,
+        drain_limits: DrainLimits = DrainLimits(),  # noqa: B008  # frozen
         name: str = "",
         version: str = "",
     ) -> None:
@@ -89,8 +90,12 @@ class Node(HoldsState, Generic[H]):
         self.trace, self.keep_traceparent = self._tracer.trace, self._tracer.keep_traceparent
         """Say what this node knows of a message; add to that."""
         self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=self._tracer.look)
-        self._balancers = Balancers(clock)
-        self._drain: Drain | None = None
+        self.draining = Draining(
+            clock,
+            drain_limits.drain_seconds,
+            held=lambda: self.polls.count,
+            answer=lambda count: self._answer(self.polls.end_all(count)),
+        )
         self._name, self._version = name, version
         self.settings: dict[str, str] | None = None  # digests, for the other nodes
         self.addresses: tuple[str, ...] = ()
@@ -122,26 +127,24 @@ class Node(HoldsState, Generic[H]):
 
     @property
     def is_draining(self) -> bool:
-        """Whether this node is about to stop."""
-        return self._drain is not None
+        """Whether this node sends its clients away."""
+        return self.draining.drain is not None
 
     def why_not_ready(self) -> PushUpError | None:
         """Why load balancers should send no new clients here; None if they may."""
-        if self._drain is not None:
+        if self.is_draining or self.draining.is_out:
             return Refusal.DRAINING()
         return self._broadcast.why_not_ready()
 
     def answer_balancer(self, host: str) -> PushUpError | None:
         """What `why_not_ready` says, for a load balancer at this address; a stop waits until it has noticed."""
-        self._balancers.asked(host)
-        if self._drain is not None:
-            self._drain.refused(host)
+        self.draining.asked(host)
         return self.why_not_ready()
 
     @property
     def has_balancer(self) -> bool:
         """Whether a load balancer has recently asked whether this node is ready."""
-        return bool(self._balancers.recent())
+        return bool(self.draining.balancers.recent())
 
     def submit(self, command: Command, on_outcome: OnOutcome) -> None:
         """Have every node carry out a command; `on_outcome` gets its outcome before any poll is answered with it."""
@@ -202,8 +205,8 @@ class Node(HoldsState, Generic[H]):
 
     def _hold_seconds(self, poll: Poll) -> float:
         """How long to hold this poll if there is nothing for it."""
-        if self._drain is not None:
-            return self._drain.hold_seconds(poll.timeout, self._random())
+        if self.draining.drain is not None:
+            return self.draining.drain.hold_seconds(poll.timeout, self._random())
         return poll.timeout * (1 - self._hold_jitter * self._random())
 
     def abandon(self, subscription: Subscription[Any]) -> None:
@@ -255,15 +258,7 @@ class Node(HoldsState, Generic[H]):
 
         If none is held, it takes only until load balancers have noticed, and `seconds` at most.
         """
-        self._drain = Drain(
-            self._clock,
-            seconds,
-            balancers=self._balancers.recent(),
-            held=lambda: self.polls.count,
-            answer=lambda count: self._answer(self.polls.end_all(count)),
-        )
-        self._drain.start()
-        return self._drain.done
+        return self.draining.begin(seconds)
 
     # Answers.
 

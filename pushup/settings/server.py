@@ -26,6 +26,9 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     listen: tuple[str, ...] = ("127.0.0.1:8080",)
     """Addresses to listen on: `127.0.0.1:8080`, `[::1]:8080`, `unix:/run/pushup.sock`."""
+    operator_listen: tuple[str, ...] = ()
+    """Addresses on which only operators and their tools are answered: `/metrics`, which is then answered nowhere else,
+    `/healthz`, `/readyz`, and the calls that need the right `operate`."""
     broadcast: str = "memory:"
     """Message log: `memory:`, in this process only; `journal:PATH`, a file on this machine; or `redis://HOST:PORT`,
     shared by several nodes (docs/operate/redis.md)."""
@@ -79,28 +82,30 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             ("broadcast", _broadcast_mistake(self.broadcast, is_secret=bool(self.broadcast_file))),
             ("hosts", _hosts_mistake(self.hosts)),
             ("cors_origins", _origins_mistake(self.cors_origins)),
-            ("listen", self._listen_mistake()),
+            ("listen", self._listen_mistake(self.listen)),
+            ("operator_listen", self._listen_mistake(self.operator_listen)),
             ("trusted_proxies", _proxies_mistake(self.trusted_proxies)),
             ("audit_channels", _patterns_mistake(self.audit_channels)),
         ):
             if text is not None:
                 yield name, text
 
-    def _listen_mistake(self) -> str | None:
+    def _listen_mistake(self, addresses: tuple[str, ...]) -> str | None:
         if not self.listen:
             return "give at least one address to listen on"
         needs_keys = not self.publish_keys and not self.allow_public_without_keys
-        for address in self.listen:
+        right, others = ("publish", ()) if addresses is self.listen else ("operate", self.listen)
+        for address in addresses:
             try:
                 public = is_public(address)
             except ValueError as error:
                 return str(error)
             if public and needs_keys:
                 return (
-                    f"anyone who can reach {address} could publish; set publish_keys, or set "
+                    f"anyone who can reach {address} could {right}; set publish_keys, or set "
                     "allow_public_without_keys to allow this"
                 )
-            if self.listen.count(address) > 1 and not address.endswith(":0"):
+            if (*addresses, *others).count(address) > 1 and not address.endswith(":0"):
                 return f"duplicate address {address}"
         return None
 

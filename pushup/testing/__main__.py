@@ -43,10 +43,11 @@ class Server(LineReceiver):
         host = Host(self._reactor, STRATEGIES[settings.server.wait_strategy](self._reactor))
         broadcast = make_broadcast(settings, host)
         node = make_node(settings, host, broadcast)
-        machine = OneProcess(host.page.text, node.polls.subscribers)
+        machine = OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out)
         return PushUpService(
-            settings, host, broadcast, node, machine=machine, open_sockets=list, shared_sockets=[self._socket.dup()]
-        )
+            settings, host, broadcast, node,
+            machine=machine, open_sockets=lambda addresses: [], shared_sockets=[self._socket.dup()],
+        )  # fmt: skip
 
     def connectionMade(self) -> None:
         self._service.startService()

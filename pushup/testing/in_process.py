@@ -53,8 +53,8 @@ class InProcess:
         node = make_node(chosen, host, broadcast)
         self._service = PushUpService(
             chosen, host, broadcast, node,
-            machine=OneProcess(host.page.text, node.polls.subscribers),
-            open_sockets=lambda: [cast(socket.socket, self._listening)],
+            machine=OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out),
+            open_sockets=lambda addresses: [cast(socket.socket, self._listening)],
         )  # fmt: skip
         self._service.startService()
         self.driver: Driver = _Blocking(self)

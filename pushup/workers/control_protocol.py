@@ -33,6 +33,8 @@ class Question(Struct, frozen=True, tag="question", forbid_unknown_fields=True):
     number: int
     channels: tuple[str, ...] | None = None
     """None: metrics."""
+    is_out: bool | None = None
+    """Not a question, but to leave the rotation, or to come back."""
 
 
 class Answer(Struct, frozen=True, tag="answer", forbid_unknown_fields=True):

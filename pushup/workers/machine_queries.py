@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
@@ -59,15 +59,15 @@ class WorkerQueries:
         self._metrics: dict[int, Raw] = {}  # the last ones of each worker, to be kept when it has ended
         self._past: list[Family] = []  # the counters of workers that have ended
 
-    def ask(self, workers: Iterable[int], channels: tuple[str, ...] | None, on_answers: OnAnswers) -> None:
-        """Ask these workers for the subscribers of channels; None: for metrics. Once, after `ANSWER_SECONDS` at most,
-        `on_answers` is called."""
+    def ask(self, workers: Iterable[int], wanted: Question, on_answers: OnAnswers) -> None:
+        """Ask these workers what another worker wants to know. `on_answers` is called once, after `ANSWER_SECONDS` at
+        most."""
         number = next(self._numbers)
         deadline = self._clock.callLater(ANSWER_SECONDS, self._end, number)
         waiting = {*workers}
-        self._asked[number] = _Asked(on_answers, waiting, {}, channels is None, deadline)
+        self._asked[number] = _Asked(on_answers, waiting, {}, wanted.channels is None, deadline)
         for worker in tuple(waiting):
-            self._send(worker, Question(number, channels))
+            self._send(worker, structs.replace(wanted, number=number))
 
     def answered(self, worker: int, number: int, answer: Raw) -> None:
         """A worker has answered this question."""
@@ -115,13 +115,15 @@ class ServerQueries:
         name: str,
         page: MetricsPage,
         subscribers: Callable[[str], int],
+        set_out: Callable[[bool], None],
         clock: IReactorTime,
     ) -> None:
-        """`send`: to the parent; `name`: of this worker; the others: what it answers."""
+        """`send`: to the parent; `name`: of this worker; the others: what it answers, and does."""
         self._send = send
         self._name = name
         self._page = page
         self._subscribers = subscribers
+        self._set_out = set_out
         self._clock = clock
         self._numbers = count(1)
         self._asked: dict[int, tuple[Question, OnAnswers, IDelayedCall]] = {}
@@ -141,6 +143,9 @@ class ServerQueries:
             self._ask(Question(next(self._numbers), tuple(names)), answered)
         else:
             on_counts([])
+
+    def set_out(self, is_out: bool, on_done: Callable[[], None]) -> None:
+        self._ask(Question(next(self._numbers), (), is_out), lambda _: on_done())
 
     def _ask(self, question: Question, on_answers: OnAnswers) -> None:
         if self._is_alone:
@@ -175,6 +180,8 @@ class ServerQueries:
             self.answered(Answers(number, {}))
 
     def _own(self, question: Question) -> Raw:
+        if question.is_out is not None:
+            self._set_out(question.is_out)
         if question.channels is None:
             return Raw(msgspec.json.encode(families(self._page.collect())))
         return Raw(msgspec.json.encode([self._subscribers(name) for name in question.channels]))

@@ -46,7 +46,7 @@ class Parent(InOrder):
         self._hub = make_hub(settings, host)
         if self._hub is not None:
             host.page.include(self._hub.metrics)
-        self._reserved = ReservedAddresses(settings.server.listen)
+        self._reserved = ReservedAddresses((*settings.server.listen, *settings.server.operator_listen))
         self.on_ready: Callable[[], None] = lambda: None
         """Called when all workers serve clients for the first time."""
         self._crew = Supervisor(
@@ -67,8 +67,8 @@ class Parent(InOrder):
 
     @property
     def addresses(self) -> list[str]:
-        """Those that the workers listen on; empty before the start."""
-        return self._reserved.addresses
+        """Those that the workers listen on for clients; empty before the start."""
+        return self._reserved.addresses[: len(self._settings.server.listen)]
 
     def startService(self) -> None:
         """Read the state, listen, and start the workers. Raises: JournalError, NotUnderstood, OSError."""
@@ -107,7 +107,9 @@ class Parent(InOrder):
 
     def _for_workers(self, settings: Settings) -> Settings:
         """With the ports that the system has chosen."""
-        return structs.replace(settings, server=structs.replace(settings.server, listen=tuple(self.addresses)))
+        operators = tuple(self._reserved.addresses[len(self.addresses) :])
+        server = structs.replace(settings.server, listen=tuple(self.addresses), operator_listen=operators)
+        return structs.replace(settings, server=server)
 
     def _with_ticket_key(self, settings: Settings) -> Settings:
         """One key for all workers, so that each can read the tickets of the others."""

@@ -86,6 +86,7 @@ class Supervisor:
         self._failures: dict[int, int] = {}
         self._retries: dict[int, IDelayedCall] = {}
         self._replaced = 0
+        self._is_out = False  # whether all workers are to be out of rotation
         self._rarely = LogThrottle(clock.seconds)
         self._stopped: Deferred[None] | None = None
         self._watching = Periodic(
@@ -146,6 +147,8 @@ class Supervisor:
         worker.child = self._start(number, worker.link, order)
         self._workers[number] = worker
         self._send(worker, control_protocol.Begin(self._settings))
+        if self._is_out:
+            self._send(worker, control_protocol.Question(0, (), is_out=True))
 
     def _order_ended(self, worker: _Worker, order: Link | None, reason: str) -> None:
         """If the worker was given up it is killed at once: from now on nobody waits until it has applied an entry."""
@@ -237,10 +240,12 @@ class Supervisor:
                 if self._on_ready is not None and not self._reasons():
                     on_ready, self._on_ready = self._on_ready, None
                     on_ready()
-            case control_protocol.Question(number, channels):
-                asked = [each.number for each in self._workers.values() if each.has_begun]
+            case control_protocol.Question(number) as wanted:
+                if wanted.is_out is not None:
+                    self._is_out = wanted.is_out
+                asked = [each.number for each in self._workers.values() if each.has_begun or wanted.is_out is not None]
                 self._questions.ask(
-                    asked, channels, lambda bodies: self._send(worker, control_protocol.Answers(number, bodies))
+                    asked, wanted, lambda bodies: self._send(worker, control_protocol.Answers(number, bodies))
                 )
             case control_protocol.Answer(number, answer):
                 self._questions.answered(worker.number, number, answer.copy())

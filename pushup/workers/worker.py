@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import signal
 import socket
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -67,22 +68,22 @@ class Worker:
         host = Host(self._reactor, STRATEGIES[settings.server.wait_strategy](self._reactor))
         broadcast = self._make_broadcast(settings, host)
         node = make_node(settings, host, broadcast)
-        page, subscribers = host.page, node.polls.subscribers
-        self._siblings = ServerQueries(self._link.send, str(self._number), page, subscribers, self._reactor)
+        self._siblings = ServerQueries(
+            self._link.send, str(self._number), host.page, node.polls.subscribers, node.draining.set_out, self._reactor
+        )
         sign = Periodic(
             self._sign,
             control_protocol.SIGN_SECONDS,
             self._reactor,
             if_it_fails="heartbeats to the parent process failed: it will replace this worker",
         )
-        addresses = [address for address in settings.server.listen if not address.startswith("unix:")]
         service = PushUpService(
             settings,
             host,
             broadcast,
             node,
             machine=self._siblings,
-            open_sockets=partial(open_sockets, addresses, partial(open_socket, share_port=True)),
+            open_sockets=_open_sockets,
             shared_sockets=self._listening,
             listens_later=bool(self._order),
             besides=(Part(lambda: SocketTransport(self._control, self._link, host.demultiplexer)), sign),
@@ -161,3 +162,9 @@ class Worker:
             _log.error("cannot reload, keeping the current settings: {error}", error=error)
             return
         self._set_log_level(reloaded.settings.server.log_level)
+
+
+def _open_sockets(addresses: Sequence[str]) -> list[socket.socket]:
+    """For those of these addresses that are not Unix sockets, which the parent has opened. Raises: OSError."""
+    tcp = [address for address in addresses if not address.startswith("unix:")]
+    return open_sockets(tcp, partial(open_socket, share_port=True))

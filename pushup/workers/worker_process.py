@@ -64,7 +64,7 @@ class ProcessStarter:
         arguments = [number, *[",".join(map(str, files)) for files in (theirs, listening)]]
         try:
             process = subprocess.Popen(  # noqa: S603  # ourselves
-                [sys.executable, *_path_flags(), "-m", MODULE, *map(str, arguments)],
+                [sys.executable, *path_flags(), "-m", MODULE, *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[*theirs, *listening],
             )
@@ -81,8 +81,8 @@ class ProcessStarter:
         return WorkerProcess(process)
 
 
-def _path_flags() -> list[str]:
-    """Flags with which workers import from where this process does.
+def path_flags() -> list[str]:
+    """Flags with which other processes of PushUp import from where this one does.
 
     `-m` puts the current directory before the standard library. That is right only if this process was started by
     `python -m pushup`, perhaps in a checkout, and wrong for the program `pushup`.

@@ -191,7 +191,7 @@ class InMemoryNode:
             origins=origins,
             error_responder=ErrorResponder(self.metrics, self.clock.seconds),
             publishers=Publishers(self.metrics, self.clock.seconds, audited),
-            machine=OneProcess(self.page.text, self.node.polls.subscribers),
+            machine=OneProcess(self.page.text, self.node.polls.subscribers, self.node.draining.set_out),
             poll_access=access,
             streaming=self.streaming,
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+from typing import cast
 
 import pytest
 
@@ -11,7 +13,7 @@ from pushup.net.edge_limits import EdgeLimits
 from pushup.net.log_throttle import LOG_SECONDS
 from pushup.net.requests_and_responses import Response
 from pushup.net.reserve import OPERATOR_PATHS, RESERVED_CONNECTIONS
-from pushup.testing.in_memory import InMemoryDemultiplexer, InMemorySocket
+from pushup.testing.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemorySocket
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock
 from tests.net.observed_log import logged_at
@@ -205,3 +207,28 @@ def test_nothing_is_left(server: InMemoryServer) -> None:
     assert waiting.closed()
     assert lingering.closed()
     assert server.edge.connection_count == 0
+
+
+def test_operators_have_a_reserve_of_their_own(server: InMemoryServer) -> None:
+    """Whoever crowds the public address, or sends nothing on that of operators, keeps none of them out there."""
+    queue = InMemoryListeningSocket()
+    server.edge.listen(cast(socket.socket, queue), for_operators=True)
+
+    def connect(request: bytes) -> Client:
+        sock = InMemorySocket()
+        sock.incoming += request
+        queue.queue.append(sock)
+        for listener in list(server.reactor.readers):
+            listener.doRead()
+        server.demultiplexer.run()
+        return Client(sock, server.demultiplexer.run)
+
+    silent = [connect(b"") for _ in range(2 * RESERVED_CONNECTIONS)]
+    for _ in range(2):
+        operator = connect(get(b"/v1/nodes"))  # refused on the public address, at this limit
+        reply = operator.reply()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+    assert [client.closed() for client in silent].count(False) < RESERVED_CONNECTIONS
+    evicted = silent[0].reply()
+    assert (evicted.status, b"operator_listen" in evicted.body) == (503, True)
+    assert server.edge.connection_count == LIMIT + RESERVED_CONNECTIONS

@@ -53,7 +53,11 @@ class Running:
 
     def line(self) -> Any:
         """The next line of its output, parsed as JSON."""
-        return json.loads(self._lines.get(timeout=WAIT_SECONDS))
+        return json.loads(self.text())
+
+    def text(self) -> str:
+        """The next line of its output."""
+        return self._lines.get(timeout=WAIT_SECONDS).rstrip("\n")
 
     def error_line(self, part: str) -> str:
         """The next line of standard error that contains this text."""

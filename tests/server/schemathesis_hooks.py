@@ -10,12 +10,14 @@
 | `channel` and `owner` of what is deleted | exactly one of them; `until` a cursor of this order |
 | events of a stream | those of JSON; with the format raw, data is what was published |
 | `Idempotency-Key` and `producer` | one of them |
+| a server out of rotation | not ready: each call that takes it out is followed by one that takes it back |
 """
 
 from __future__ import annotations
 
 import time
 from typing import Any
+from urllib.request import Request, urlopen
 
 import schemathesis
 
@@ -92,3 +94,11 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any],
         case.query.setdefault("channel", EXISTING_CHANNEL)
         case.query.pop("owner", None)
         case.query.pop("until", None)
+
+
+@schemathesis.hook
+def after_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], response: Any) -> None:
+    """A server that was taken out of rotation is taken back, because the next call may ask whether it is ready."""
+    if case.path == "/v1/drain" and case.method == "POST" and response.status_code == 200:
+        with urlopen(Request(response.request.url, method="DELETE"), timeout=10):
+            pass

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,19 @@ def test_publish_and_poll(server: Server, channel: str) -> None:
     assert [line["data"] for line in told(server, "poll", "--once", channel, "--cursor", first["cursor"])] == [
         "plain text"
     ]
+
+
+def test_poll_as_text(server: Server, channel: str) -> None:
+    """Lines to read on a terminal, live: time, channels, event and data. An escape sequence stays escaped."""
+    with started(server.url, "poll", channel, f"{channel}:b", "--text") as polling:
+        for flags in (("-d", '{"a": "ü\\u001b[2J"}', "--event", "move"), ("-d", "plain")):
+            (published,) = told(server, "publish", channel, f"{channel}:b", *flags)
+            time, *rest = polling.text().split("  ")
+            shown = datetime.fromtimestamp(published["time"], UTC).isoformat(sep=" ", timespec="milliseconds")
+            assert abs(float(time[-6:]) - published["time"] % 60) < 0.01, (time, shown)
+            assert time[:5] == shown[11:16]
+            assert rest[0] == f"{channel}, {channel}:b"
+            assert rest[1:] == (["move", r'{"a": "ü\u001b[2J"}'] if "--event" in flags else ['"plain"'])
 
 
 def test_publish_reads_lines(server: Server, channel: str) -> None:

@@ -177,8 +177,8 @@ class Server:
             host,
             self.broadcast,
             node,
-            machine=OneProcess(host.page.text, self.node.polls.subscribers),
-            open_sockets=lambda: [cast(socket.socket, self._listening)],
+            machine=OneProcess(host.page.text, self.node.polls.subscribers, self.node.draining.set_out),
+            open_sockets=lambda addresses: [cast(socket.socket, self._listening)],
         )
         self.edge = self.service.edge
         self.dead.append(self.service)

@@ -41,7 +41,15 @@ def changed() -> Settings:
 
 
 @pytest.mark.parametrize(
-    "message", [Question(1), Question(2, ("a", "é")), Answer(3, Raw(b"[1,2]")), Sign(None), Sign("no")]
+    "message",
+    [
+        Question(1),
+        Question(2, ("a", "é")),
+        Question(4, (), is_out=False),
+        Answer(3, Raw(b"[1,2]")),
+        Sign(None),
+        Sign("no"),
+    ],
 )
 def test_what_a_worker_says(message: ToParent) -> None:
     """Arrives as it was."""

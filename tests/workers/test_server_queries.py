@@ -28,7 +28,10 @@ class Asking:
         page = MetricsPage("", self.metrics.collect)
         self.page = page
         self.clock = Clock()
-        self.siblings = ServerQueries(self._send, "2", page, lambda name: POLLS.get(name, 0), self.clock)
+        self.out: list[bool] = []
+        self.siblings = ServerQueries(
+            self._send, "2", page, lambda name: POLLS.get(name, 0), self.out.append, self.clock
+        )
 
     def _send(self, frame: bytes) -> None:
         self.sent.append(control_protocol.read_by_parent(frame[LENGTH_BYTES:]))
@@ -92,6 +95,22 @@ def test_metrics_of_all_workers_are_one_page() -> None:
         'pushup_process_memory_bytes{worker="1"}',
         'pushup_process_memory_bytes{worker="2"}',
     ]
+
+
+def test_all_leave_the_rotation_together() -> None:
+    """The operator is answered when all have; a worker whose parent has ended leaves alone."""
+    asking = Asking()
+    done: list[bool] = []
+    asking.siblings.set_out(True, lambda: done.append(True))
+    assert asking.sent == [control_protocol.Question(1, (), is_out=True)]
+    asking.siblings.answer(control_protocol.Question(5, (), is_out=True))
+    assert (asking.out, done) == ([True], [])
+    del asking.sent[1]
+    asking.are_told(w1=[], w2=[])
+    assert (asking.out, done) == ([True], [True])
+    asking.siblings.be_alone()
+    asking.siblings.set_out(False, lambda: done.append(False))
+    assert (asking.out, done) == ([True, False], [True, False])
 
 
 def test_it_answers_the_parent() -> None:

@@ -69,6 +69,33 @@ def test_all_are_asked_and_the_answers_go_to_the_asker() -> None:
     assert ship.clock.getDelayedCalls()[1:] == []  # only the watch is left
 
 
+def test_all_workers_leave_the_rotation(logged_failures: list[str]) -> None:
+    """One that starts later as well, until they are taken back."""
+    ship = Ship(2)
+    one, two = ship.started
+    one.says(control_protocol.Question(3, (), is_out=True))
+    for worker in (one, two):
+        worker.carry()
+        assert worker.questions[0].is_out
+        worker.answers([])
+    assert is_told(one, 3)
+    two.dies()
+    ship.advance(1)
+    three = ship.started[-1]
+    assert three is not two
+    three.carry()
+    assert [question.is_out for question in three.questions] == [True]
+    one.says(control_protocol.Question(4, (), is_out=False))
+    three.carry()
+    assert three.questions[-1].is_out is False
+    one.dies()
+    ship.advance(1)
+    ship.started[-1].carry()
+    assert ship.started[-1].questions == []
+    assert len(logged_failures) == 2
+    logged_failures.clear()
+
+
 def test_questions_under_way_are_not_mixed_up() -> None:
     """Of several workers, with the same numbers of their own."""
     ship = Ship()

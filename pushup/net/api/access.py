@@ -38,6 +38,7 @@ _VERBS: dict[Right, str] = {"read": "poll", "channels": "change channels or dele
 
 _FOR_ALL: dict[Right, Scope] = {
     "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
+    "drain": EVERYTHING,
 }  # fmt: skip
 _WITHOUT_KEYS = Grant({**_FOR_ALL, "see details locally": EVERYTHING})
 _WITHOUT_KEYS_FOR_OTHERS = Grant(_FOR_ALL)

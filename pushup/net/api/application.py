@@ -38,6 +38,9 @@ from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.http_errors import InternalError, problem
 from pushup.net.requests_and_responses import Header, Request
 
+OPERATOR_RIGHTS: tuple[Right, ...] = ("operate", "revoke", "drain")
+"""Those of a key with the right `operate`; their calls are answered at `operator_listen`, too."""
+
 _log = Logger()
 
 
@@ -70,9 +73,11 @@ class Api:
         machine: ServerView,
         poll_access: PollAccess,
         streaming: Streaming | None = None,
+        shows_metrics: bool = True,
+        only_for_operators: bool = False,
     ) -> None:
         """`publication_limit_bytes` is the limit of a publication's body; without `streaming` there are no event
-        streams.
+        streams. `only_for_operators`: it has no other calls than theirs.
         """
         self._node = node
         self._access = access
@@ -94,29 +99,32 @@ class Api:
                 Call("POST", "/v1/events", streaming.stream_by_body, "read"),
                 Call("POST", "/v1/url-tickets", streaming.url_tickets.issue, "read"),
             )
-        self._router = Router(
-            (
-                Call("GET", "/v1/poll", polling.poll_by_query, "read"),
-                Call("POST", "/v1/poll", polling.poll_by_body, "read"),
-                *streams,
-                Call("GET", "/v1/cursor", polling.cursor),
-                *(Call("GET", f"/v1/{name}", Script(name, origins).show) for name in NAMES),
-                Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
-                Call("DELETE", "/v1/messages", erasing.erase_all),
-                Call("GET", "/v1/messages/{id}", Tracing(node).show, "operate"),
-                Call("DELETE", "/v1/messages/{id}", erasing.erase_one, "channels"),
-                Call("GET", "/v1/channels", channels.list_page, "operate"),
-                Call("POST", "/v1/channels", channels.create, "channels"),
-                Call("GET", "/v1/channels/{channel}", channels.show, "operate"),
-                Call("DELETE", "/v1/channels/{channel}", channels.close, "channels"),
-                Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
-                Call("POST", "/v1/revoke", revoking.revoke, "revoke"),
-                Call("GET", "/v1/nodes", operations.nodes, "operate"),
-                Call("GET", "/healthz", operations.health),
-                Call("GET", "/readyz", operations.readiness),
-                Call("GET", "/metrics", operations.metrics),
-            )
+        metrics = operations.metrics if shows_metrics else operations.no_metrics
+        calls = (
+            Call("GET", "/v1/poll", polling.poll_by_query, "read"),
+            Call("POST", "/v1/poll", polling.poll_by_body, "read"),
+            *streams,
+            Call("GET", "/v1/cursor", polling.cursor),
+            *(Call("GET", f"/v1/{name}", Script(name, origins).show) for name in NAMES),
+            Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
+            Call("DELETE", "/v1/messages", erasing.erase_all),
+            Call("GET", "/v1/messages/{id}", Tracing(node).show, "operate"),
+            Call("DELETE", "/v1/messages/{id}", erasing.erase_one, "channels"),
+            Call("GET", "/v1/channels", channels.list_page, "operate"),
+            Call("POST", "/v1/channels", channels.create, "channels"),
+            Call("GET", "/v1/channels/{channel}", channels.show, "operate"),
+            Call("DELETE", "/v1/channels/{channel}", channels.close, "channels"),
+            Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
+            Call("POST", "/v1/revoke", revoking.revoke, "revoke"),
+            Call("GET", "/v1/nodes", operations.nodes, "operate"),
+            Call("POST", "/v1/drain", operations.drain, "drain"),
+            Call("DELETE", "/v1/drain", operations.drain, "drain"),
+            Call("GET", "/healthz", operations.health),
+            Call("GET", "/readyz", operations.readiness),
+            Call("GET", "/metrics", metrics),
         )
+        theirs = [call for call in calls if call.requires in OPERATOR_RIGHTS or not call.path.startswith("/v1/")]
+        self._router = Router(theirs if only_for_operators else calls)
 
     def admit(self, request: Request) -> int:
         """The limit of the body in bytes, once the head has been read.

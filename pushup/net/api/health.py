@@ -1,13 +1,18 @@
-"""What operators and their tools ask: `/healthz`, `/readyz`, `/metrics`, `/v1/nodes`."""
+"""What operators and their tools ask: `/healthz`, `/readyz`, `/metrics`, `/v1/nodes`, `/v1/drain`."""
 
 from __future__ import annotations
+
+from twisted.logger import Logger
 
 from pushup.core.grant import Grant
 from pushup.net.api.access import Access
 from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.application_interface import Exchange
+from pushup.net.http_errors import UnknownResource
 from pushup.net.requests_and_responses import Request, Response
+
+_log = Logger()
 
 
 class Operations:
@@ -37,5 +42,15 @@ class Operations:
 
         self._machine.metrics(respond)
 
+    def no_metrics(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        raise UnknownResource("metrics are not public here; ask the address in the setting operator_listen")
+
     def nodes(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         exchange.respond(json_response({"nodes": self._node.members()}))
+
+    def drain(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+        """Take the server out of rotation, or back (DELETE)."""
+        is_out = request.method == b"POST"
+        what = "taken out of rotation: not ready, held polls are being answered" if is_out else "back in rotation"
+        _log.info("{what} (key {key}, {client})", what=what, key=grant.key_name or "none", client=exchange.client)
+        self._machine.set_out(is_out, lambda: exchange.respond(json_response({"draining": is_out})))

@@ -72,19 +72,33 @@ class ServerView(Protocol):
     def subscribers(self, names: list[str], on_counts: Callable[[list[int]], None]) -> None:
         """How many polls wait for each of these channels."""
 
+    def set_out(self, is_out: bool, on_done: Callable[[], None]) -> None:
+        """Take them out of rotation, or back."""
+
 
 class OneProcess:
     """A server without workers: the answers come at once."""
 
-    def __init__(self, metrics_text: Callable[[], bytes], subscribers: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        metrics_text: Callable[[], bytes],
+        subscribers: Callable[[str], int],
+        set_out: Callable[[bool], None] = lambda is_out: None,
+    ) -> None:
+        """`set_out` takes its node out of rotation, or back."""
         self._metrics_text = metrics_text
         self._subscribers = subscribers
+        self._set_out = set_out
 
     def metrics(self, on_text: Callable[[bytes], None]) -> None:
         on_text(self._metrics_text())
 
     def subscribers(self, names: list[str], on_counts: Callable[[list[int]], None]) -> None:
         on_counts([self._subscribers(name) for name in names])
+
+    def set_out(self, is_out: bool, on_done: Callable[[], None]) -> None:
+        self._set_out(is_out)
+        on_done()
 
 
 _check: type[ServerView] = OneProcess

@@ -27,7 +27,7 @@ _RIGHTS: dict[str, Right] = {"publish": "publish", "channels": "channels", "read
 
 _USUAL: dict[Right, Scope] = {
     "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
-    "see details": EVERYTHING,
+    "drain": EVERYTHING, "see details": EVERYTHING,
 }  # fmt: skip
 
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").fullmatch
@@ -88,5 +88,5 @@ def _rights(words: tuple[str, ...]) -> dict[Right, Scope]:
         channels.setdefault(_RIGHTS[name], []).append(pattern if equals else "*")
     found = {right: scope_of(patterns) for right, patterns in channels.items()}
     if "operate" in found:
-        found["revoke"] = found["see details"] = EVERYTHING
+        found["revoke"] = found["drain"] = found["see details"] = EVERYTHING
     return found

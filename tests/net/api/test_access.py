@@ -237,13 +237,23 @@ def test_tls_at_a_plain_port_is_logged(log_lines: list[str]) -> None:
 @pytest.mark.parametrize(
     ("keys", "origins", "headers", "rights"),
     [
-        ((), (), {}, {"publish", "channels", "operate", "revoke", "see details locally"}),
-        ((), (), {"via": "1.1 proxy"}, {"publish", "channels", "operate", "revoke"}),
+        ((), (), {}, {"publish", "channels", "operate", "revoke", "drain", "see details locally"}),
+        ((), (), {"via": "1.1 proxy"}, {"publish", "channels", "operate", "revoke", "drain"}),
         ((), (), {"origin": "https://evil.example"}, {"operate"}),
-        ((), ("https://app.example",), {"origin": "https://app.example"}, {"publish", "channels", "operate", "revoke"}),
+        (
+            (),
+            ("https://app.example",),
+            {"origin": "https://app.example"},
+            {"publish", "channels", "operate", "revoke", "drain"},
+        ),
         ((KEY,), (), {}, set()),
         ((KEY,), (), {"authorization": f"Bearer {KEY}x"}, set()),
-        ((KEY,), (), {"authorization": f"Bearer {KEY}"}, {"publish", "channels", "operate", "revoke", "see details"}),
+        (
+            (KEY,),
+            (),
+            {"authorization": f"Bearer {KEY}"},
+            {"publish", "channels", "operate", "revoke", "drain", "see details"},
+        ),
     ],
 )
 def test_grants(keys: tuple[str, ...], origins: tuple[str, ...], headers: dict[str, str], rights: set[Right]) -> None:

@@ -1,0 +1,109 @@
+"""`pushup bench`: figures of a server of its own, settings that can be used, and nothing left behind."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pushup.cli.bench_load import HeldPolls, LoadError, publish
+from tests.server.command_line import error_of, run
+
+CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_short_one(tmp_path: Path, workers: str) -> None:
+    """All figures are there and not zero, the settings are accepted, and no process is left."""
+    ended = run(
+        "bench", "--seconds", "2", "--polls", "60", "--workers", workers, PUSHUP_LISTEN="nowhere", OF_TEST=str(tmp_path)
+    )
+    assert ended.returncode == 0, ended.stderr
+    for name, unit in (
+        ("held polls    60, ", " bytes of memory for each"),
+        ("fan-out       ", " deliveries a second"),
+        ("reaches all 60 polls in ", " ms"),
+        ("publications  ", " a second, 32 at a time"),
+        ("half of them take ", " ms"),
+        ("99 of 100 ", " ms"),
+    ):
+        found = re.search(rf"{re.escape(name)}([0-9.]+){re.escape(unit)}", ended.stdout)
+        assert found is not None, ended.stdout
+        assert float(found[1]) > 0 or unit.startswith(" bytes")
+    settings = tmp_path / "pushup.toml"
+    settings.write_text(ended.stdout[ended.stdout.index("workers = ") :])
+    assert run("check-config", "--config", str(settings)).returncode == 0
+    assert len(settings.read_text().splitlines()) == 3
+    environments = [process.info["environ"] or {} for process in psutil.process_iter(["environ"])]
+    assert str(tmp_path) not in [environment.get("OF_TEST") for environment in environments]
+
+
+def test_a_server_that_does_not_start() -> None:
+    """It says why not."""
+    assert "the server did not start: Error: command line: workers" in error_of("bench", "--workers", "many")
+
+
+@contextmanager
+def answering(respond: Callable[[socket.socket], None]) -> Iterator[tuple[str, int]]:
+    """A server that does this for each request, on each connection; its address."""
+
+    def serve(client: socket.socket) -> None:
+        with client:
+            try:
+                while client.recv(65536):
+                    respond(client)
+            except OSError:
+                return
+
+    def accept() -> None:
+        while True:
+            try:
+                client, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listening.getsockname()
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_publication_that_is_late_counts_from_when_it_was_due() -> None:
+    """A server that does 50 a second is asked for 200: what waits for a connection gets ever later."""
+
+    def slowly(client: socket.socket) -> None:
+        time.sleep(0.02)
+        for part in (CREATED[:10], CREATED[10:50], CREATED[50:]):
+            client.send(part)
+
+    with answering(slowly) as address:
+        alone = publish(address, 0.5, 1)
+        asked = publish(address, 0.5, 1, rate=200)
+    assert alone.percentile(0.99) < 0.2
+    assert asked.percentile(0.99) > 0.25
+    assert asked.per_second < 60
+
+
+@pytest.mark.parametrize(("answer", "text"), [(FULL, "status 503"), (b"", "closed a connection")])
+def test_a_server_that_fails(answer: bytes, text: str) -> None:
+    """That is an error, and no figure."""
+
+    def fail(client: socket.socket) -> None:
+        client.send(answer)
+        client.shutdown(socket.SHUT_RDWR)
+
+    with answering(fail) as address, closing(HeldPolls(address)) as polls:
+        with pytest.raises(LoadError, match=text):
+            publish(address, 0.5, 2)
+        assert polls.open(3, time.monotonic() + 5) == 3
+        with pytest.raises(LoadError, match=text):
+            polls.fan_out()
