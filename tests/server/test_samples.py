@@ -95,7 +95,7 @@ SERVE_BY_FILE = sample("docs/operate/run.md", "pushup serve --config /etc/pushup
 CONFIGURATION = sample("docs/operate/settings.md", 'listen = ["127.0.0.1:8080"')
 POLICIES = sample("docs/operate/retention.md", "[[channels]]")
 QUOTAS = sample("docs/operate/quotas.md", "trusted_proxies")
-LOG_LINE = sample("docs/operate/monitoring.md", '{"time": ')
+LOG_LINE = sample("docs/operate/logs.md", '{"time": ')
 SECRETS = sample("docs/operate/secrets.md", 'publish_keys_file = "/etc/pushup/publish_keys"')
 MAKE_A_KEY = sample("docs/operate/secrets.md", "(umask 077; openssl rand -hex 24")
 HANG_UP = sample("docs/operate/secrets.md", "kill -HUP")
