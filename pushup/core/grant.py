@@ -12,7 +12,7 @@ from unicodedata import category
 
 from msgspec import Struct
 
-Right = Literal["read", "publish", "channels", "operate", "revoke", "see details", "see details locally"]
+Right = Literal["read", "publish", "channels", "operate", "revoke", "backup", "see details", "see details locally"]
 """Something that a request may be allowed to do.
 
 | right | allows |
@@ -22,6 +22,7 @@ Right = Literal["read", "publish", "channels", "operate", "revoke", "see details
 | channels | creating, renewing and closing channels, deleting their messages |
 | operate | listing channels and nodes, showing a channel, deleting the messages of an owner |
 | revoke | revoking tokens and tickets |
+| backup | reading everything, at once |
 | see details | seeing what concerns the server's surroundings, such as the address of its Redis |
 | see details locally | the same, if the client's address is this machine's; finding that out takes a system call |
 

@@ -229,7 +229,7 @@ class Node(HoldsState, Generic[H]):
         if self.state.message_count or len(self.state.channels):
             self.soon(partial(self._take_apart, take_apart(self.state)))
         self._tracer.moved(self.state, state)
-        self.state = state
+        self.state, self.outgoing = state, None
         self.polls.use(state)
         self.held_on_grants.end_all(self._why_revoked)
         if self._expiry.is_asleep:

@@ -16,6 +16,7 @@ from pushup.core.errors import BadRequest, PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant, Right
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
+from pushup.net.api.backing_up import BackingUp
 from pushup.net.api.browser_client import NAMES, Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
@@ -112,6 +113,7 @@ class Api:
                 Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
                 Call("POST", "/v1/revoke", revoking.revoke, "revoke"),
                 Call("GET", "/v1/nodes", operations.nodes, "operate"),
+                Call("GET", "/v1/backup", BackingUp(node).send, "backup"),
                 Call("GET", "/healthz", operations.health),
                 Call("GET", "/readyz", operations.readiness),
                 Call("GET", "/metrics", operations.metrics),
