@@ -1,7 +1,7 @@
 """Copies of a journal: written from a backup that a server sends, verified, and put in the place of a journal.
 
-A copy is a journal without entries, with one name more in its table `state`: `digest`, of its rows and its head, behind
-the cursor. A server that goes on with the copy comes to another cursor; the digest does not count then.
+A copy is a journal without entries and without the name of a cluster, which the server gives it that starts with it. It
+has a digest of its rows and its head, which counts until then.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ def write_copy(path: Path, parts: Iterable[bytes]) -> None:
         if head is None:
             raise JournalError("the backup is incomplete: the connection ended before it did; try again")
         execute("INSERT INTO state VALUES ('checkpoint', ?)", (encode(head).decode(),))
-        digest = f"{head.epoch}-{head.sequence} {digest_of(database)}"
-        execute("INSERT INTO state VALUES ('digest', ?)", (digest,))
+        execute("INSERT INTO state VALUES ('digest', ?)", (digest_of(database),))
         execute("COMMIT")
 
 
@@ -88,11 +87,8 @@ def _lines(parts: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _head_in(line: bytes) -> Head:
-    """What the last line says. Raises: JournalError."""
-    try:
-        last = _last(line)
-    except msgspec.DecodeError as error:
-        raise JournalError(f"the server's answer is not a backup ({error}); is it another release?") from None
+    """What the last line says. Raises: JournalError; msgspec.DecodeError."""
+    last = _last(line)
     if last.head is None:
         raise JournalError(f"the backup is incomplete: {last.detail}")
     if last.format != FORMAT:
@@ -113,12 +109,12 @@ def verify(path: Path) -> Contents:
             state = followed(file, found)
         except (OutOfOrder, VersionTooNew) as error:
             raise JournalError(file.damaged(str(error))) from None
-        cursor, (stored, actual) = state.cursor, file.digests()
-        has_digest = stored.startswith(f"{cursor} ")
-        if has_digest and stored != f"{cursor} {actual}":
+        stored, actual = file.digests()
+        has_digest = stored != "" and not file.cluster
+        if has_digest and stored != actual:
             raise JournalError(file.damaged("its digest is not that of its rows: something in it was changed"))
         times = [message.time for message in state.snapshot().messages]
-    return Contents(len(times), len(state.channels), cursor, times[:1] + times[-1:], has_digest)
+    return Contents(len(times), len(state.channels), state.cursor, times[:1] + times[-1:], has_digest)
 
 
 def restore(path: Path, target: Path) -> Contents:
@@ -128,7 +124,8 @@ def restore(path: Path, target: Path) -> Contents:
     """
     wal = target.with_name(target.name + "-wal")
     if target.exists() or wal.exists():
-        _open(target).close()  # says so if a server uses it
+        if target.exists():
+            _open(target).close()  # says so if a server uses it
         raise JournalError(f"{target} or {wal.name} exists already: stop its server, and move both away; not the mark")
     contents = verify(path)
     with _new_file(target) as new, closing(_connect(path)) as source, closing(_connect(new)) as database:
@@ -157,6 +154,8 @@ def _new_file(path: Path) -> Iterator[Path]:
         os.link(new, path)  # and does not replace another
     except FileExistsError:
         raise JournalError(f"{path} exists already; choose another path") from None
+    except msgspec.DecodeError as error:
+        raise JournalError(f"the server's answer is not a backup ({error}); is it another release?") from None
     except sqlite3.Error as error:
         raise JournalError(f"writing {new} failed: {error}") from None
     finally:

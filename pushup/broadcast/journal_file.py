@@ -9,7 +9,7 @@ is retained and not on what was ever published.
 |---|---|
 | `entries` | a group of entries (JSON), by the sequence of the first |
 | `rows` | a row of the checkpoint (JSON), by its key (`pushup.core.snapshot`) |
-| `state` | `checkpoint`: the checkpoint's head; `cluster`; `erased`, if something was, until the file is rewritten |
+| `state` | `checkpoint`: the checkpoint's head; `cluster`; `erased`, if something was, until it is rewritten; a copy's `digest` |
 
 SQLite leaves the bytes of deleted rows in the file, and with `secure_delete` still copies that it made of them when it
 balanced its trees. Only `VACUUM`, which copies every row, leaves nothing.
@@ -199,7 +199,7 @@ class JournalFile:
             raise self._error(error) from None
 
     def digests(self) -> tuple[str, str]:
-        """The digest that stands in the file, behind its cursor, and that of its rows. O(all). Raises: JournalError."""
+        """The digest that stands in the file, and that of its rows and its head. O(all). Raises: JournalError."""
         try:
             stored = self._database.execute("SELECT value FROM state WHERE name = 'digest'").fetchone()
             return (stored[0].decode(errors="replace") if stored else ""), digest_of(self._database)

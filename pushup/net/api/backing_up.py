@@ -27,8 +27,9 @@ CHANGES_LIMIT = 1_000_000
 class BackingUp:
     """Answers the call."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, changes_limit: int = CHANGES_LIMIT) -> None:
         self._node = node
+        self._changes_limit = changes_limit
 
     def send(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         if query:
@@ -37,16 +38,17 @@ class BackingUp:
             raise Unavailable("this node has no state yet", retry_after=RETRY_AFTER_SECONDS)
         if self._node.outgoing is not None:
             raise Unavailable("another backup is under way; try again later", retry_after=RETRY_AFTER_SECONDS)
-        backup = Backup(self._node, exchange, is_chunked=not request.is_1_0)
+        backup = Backup(self._node, exchange, self._changes_limit, is_chunked=not request.is_1_0)
         backup.begin(shows_only=request.method == b"HEAD")
 
 
 class Backup:
     """One that is being sent. The rows are read as the client takes them, a piece in a turn of the reactor."""
 
-    def __init__(self, node: Node, exchange: Exchange, *, is_chunked: bool) -> None:
+    def __init__(self, node: Node, exchange: Exchange, changes_limit: int, *, is_chunked: bool) -> None:
         self._node = node
         self._exchange = exchange
+        self._changes_limit = changes_limit
         self._is_chunked = is_chunked
         self._outgoing = node.read_out()
         self._parts = self._read()
@@ -79,7 +81,7 @@ class Backup:
 
     def _read(self) -> Iterator[bytes]:
         while self._node.outgoing is self._outgoing:
-            if self._node.cursor.sequence - self._outgoing.since > CHANGES_LIMIT:
+            if self._node.cursor.sequence - self._outgoing.since > self._changes_limit:
                 yield _error("the client reads too slowly for what is published meanwhile")
                 return
             piece = self._outgoing.next()
