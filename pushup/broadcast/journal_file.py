@@ -9,7 +9,7 @@ is retained and not on what was ever published.
 |---|---|
 | `entries` | a group of entries (JSON), by the sequence of the first |
 | `rows` | a row of the checkpoint (JSON), by its key (`pushup.core.snapshot`) |
-| `state` | `checkpoint`: the checkpoint's head; `cluster`; `erased`, if something was, until it is rewritten; a copy's `digest` |
+| `state` | `checkpoint`: its head; `cluster`; `erased`, if something was, until it is rewritten; a copy's `digest` |
 
 SQLite leaves the bytes of deleted rows in the file, and with `secure_delete` still copies that it made of them when it
 balanced its trees. Only `VACUUM`, which copies every row, leaves nothing.
@@ -75,7 +75,7 @@ class JournalFile:
     def __init__(
         self, path: Path, connect: Callable[..., sqlite3.Connection] = sqlite3.connect, *, is_only_read: bool = False
     ) -> None:
-        """Open the file, or create it. `is_only_read`: all of it is checked, and nothing is written.
+        """Open the file, or create it. `is_only_read`: all of it is checked, and nothing changed.
 
         Raises: JournalError.
         """
