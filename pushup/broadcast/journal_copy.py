@@ -27,12 +27,12 @@ from pushup.core.snapshot import Head, Stored, encode
 _connect = partial(sqlite3.connect, isolation_level=None)
 
 
-class _Last(Struct):
-    """The last line of a backup (`pushup.net.api.backing_up`). Without a head it is an error (RFC 9457)."""
+class _Last(Struct, forbid_unknown_fields=True):
+    """The last line of a backup (`pushup.net.api.backing_up`), with a head or an error."""
 
-    format: int = 0
+    format: int
     head: Head | None = None
-    detail: str = "the server does not say why"
+    error: str = ""
 
 
 _row = msgspec.json.Decoder(Stored).decode
@@ -90,7 +90,7 @@ def _head_in(line: bytes) -> Head:
     """What the last line says. Raises: JournalError; msgspec.DecodeError."""
     last = _last(line)
     if last.head is None:
-        raise JournalError(f"the backup is incomplete: {last.detail}")
+        raise JournalError(f"the backup is incomplete: {last.error}")
     if last.format != FORMAT:
         raise JournalError(other_format("the backup", last.format))
     return last.head

@@ -79,7 +79,7 @@ def test_a_backup_that_is_not_complete(state: ReplicatedState, tmp_path: Path) -
     for last, reason in (
         (b"", "connection ended"),
         (end[:-1], "connection ended"),
-        (b'{"detail":"a new epoch"}\n', "a new epoch"),
+        (b'{"format":4,"error":"a new epoch"}\n', "a new epoch"),
         (b'{"format":999,"head":' + encode(state.head) + b"}\n", "format 999"),
         (b"<html>\n", "not a backup"),
     ):

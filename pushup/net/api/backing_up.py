@@ -2,7 +2,8 @@
 
 A line for each row of the state, `["channels/news", {...}]` (`core.snapshot`); a later one replaces it, or removes it
 with `null`. The last line, `{"format": 4, "head": {...}}`, makes of these rows the state after one entry of the order.
-Without it the copy is incomplete. `pushup.broadcast.journal_copy` makes a journal of them.
+Without it, or with an `error` in the place of the head, the copy is not complete. `pushup.broadcast.journal_copy` makes
+a journal of them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from collections.abc import Iterable, Iterator
 
 from pushup.core.errors import BadRequest, Unavailable
 from pushup.core.grant import Grant
-from pushup.core.snapshot import Changes, Stored, encode
+from pushup.core.snapshot import Changes, Head, Stored, encode
 from pushup.core.state_transfer import PIECE, pieces
 from pushup.net.api.node_interface import Node
 from pushup.net.application_interface import Exchange, Streamed
-from pushup.net.http_errors import problem
 from pushup.net.requests_and_responses import Request
 
 RETRY_AFTER_SECONDS = 10
@@ -82,17 +82,20 @@ class Backup:
     def _read(self) -> Iterator[bytes]:
         while self._node.outgoing is self._outgoing:
             if self._node.cursor.sequence - self._outgoing.since > self._changes_limit:
-                yield _error("the client reads too slowly for what is published meanwhile")
+                yield self._last(error="the client reads too slowly for what is published meanwhile")
                 return
             piece = self._outgoing.next()
             if isinstance(piece, Changes):
                 self._node.was_read()
                 for some in pieces(piece.rows, PIECE):
                     yield _lines(some)
-                yield encode({"format": self._node.stored_format, "head": piece.head}) + b"\n"
+                yield self._last(head=piece.head)
                 return
             yield _lines(piece)
-        yield _error("the node has begun a new epoch; try again")
+        yield self._last(error="the node has begun a new epoch; try again")
+
+    def _last(self, **said: Head | str) -> bytes:
+        return encode({"format": self._node.stored_format, **said}) + b"\n"
 
     def _chunk(self, data: bytes) -> bytes:
         return b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
@@ -100,11 +103,6 @@ class Backup:
 
 def _lines(rows: Iterable[Stored]) -> bytes:
     return b"".join([encode(row) + b"\n" for row in rows])
-
-
-def _error(text: str) -> bytes:
-    """The last line of a backup that is not complete."""
-    return problem(Unavailable(text)).body + b"\n"
 
 
 _check: type[Streamed] = Backup

@@ -163,14 +163,14 @@ def test_it_says_why_it_is_not_complete(node: InMemoryNode) -> None:
     node.turn()
     node.node.start_from(restore(node.state.snapshot()))
     node.run()
-    assert "new epoch" in last_line(exchange)["detail"]
+    assert "new epoch" in last_line(exchange)["error"]
     slow = RecordingExchange()
     request = Request(b"GET", b"/v1/backup", {}, keep_alive=True)
     BackingUp(node.node, changes_limit=100).send(request, b"", slow, NOTHING)
     node.turn()
     publish(node, 101)
     node.run()
-    assert "reads too slowly" in last_line(slow)["detail"]
+    assert "reads too slowly" in last_line(slow)["error"]
     assert node.node.outgoing is None
 
 
