@@ -86,8 +86,8 @@ class Node(HoldsState, Generic[H]):
         self._order_end = OrderEnd(broadcast, self.polls, self._deliver_soon)
         self._deadline_timer = Timer(clock, self._answer_due)
         self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
-        self.trace = self._tracer.trace
-        """Says what this node knows of a message."""
+        self.trace = self._tracer.trace  # says what this node knows of a message
+        self.find_end = broadcast.find_end
         self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=self._tracer.look)
         self._balancers = Balancers(clock)
         self._drain: Drain | None = None

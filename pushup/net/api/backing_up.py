@@ -43,7 +43,10 @@ class BackingUp:
 
 
 class Backup:
-    """One that is being sent. The rows are read as the client takes them, a piece in a turn of the reactor."""
+    """One that is being sent. The rows are read as the client takes them, a piece in a turn of the reactor.
+
+    The first one comes when this worker knows all that others have acknowledged before.
+    """
 
     def __init__(self, node: Node, exchange: Exchange, changes_limit: int, *, is_chunked: bool) -> None:
         self._node = node
@@ -60,7 +63,7 @@ class Backup:
             self.cancel()
             self._exchange.finish(b"")
         elif is_sent:
-            self._node.soon(self.drained)
+            self._node.find_end(lambda end: self._node.soon(self.drained))
 
     def drained(self) -> None:
         """Send the next part."""
