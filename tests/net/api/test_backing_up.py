@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,13 +13,14 @@ import pytest
 from pushup.broadcast.formats import FORMAT
 from pushup.broadcast.journal_copy import write_copy
 from pushup.broadcast.journal_file import JournalFile
+from pushup.core.cursor import Cursor
 from pushup.core.grant import NOTHING
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
 from pushup.net.api.backing_up import BackingUp
 from pushup.net.requests_and_responses import Request
-from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange
 
 KEYS = (
     "all key-of-this-test-with-usual-rights",
@@ -108,7 +109,7 @@ def test_it_is_the_state_after_one_entry(node: InMemoryNode, tmp_path: Path, see
     assert not node.state.notes_changes, "nobody else wants to know"
 
 
-def test_changes_are_recorded_for_the_broadcast_as_well(node: InMemoryNode) -> None:
+def test_changes_are_recorded_for_the_broadcast_as_well(node: InMemoryNode, tmp_path: Path) -> None:
     """A journal saves its checkpoint while a backup is read, and each time gets what has changed since the last one."""
     follower = node.node
     publish(node, 2500)
@@ -125,9 +126,35 @@ def test_changes_are_recorded_for_the_broadcast_as_well(node: InMemoryNode) -> N
             assert follower.changed_count == 100
             follower.note_changes()
         node.turn()
+    assert seen > 8
+    assert copied([body_of(exchange)], tmp_path / "copy").snapshot() == node.state.snapshot()
     publish(node, 10)
     assert follower.changed_count == 10 + 10 + 1, "messages, those that they evict, and their channel"
     assert node.state.notes_changes
+
+
+class Worker(AroundMemory):
+    """A broadcast whose end has to be asked for."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.asked: list[Callable[[Cursor], None]] = []
+
+    def find_end(self, on_end: Callable[[Cursor], None]) -> None:
+        self.asked.append(on_end)
+
+
+def test_it_waits_for_what_others_have_acknowledged(tmp_path: Path) -> None:
+    """Rows are read when this node knows what came before the backup."""
+    node = InMemoryNode(publish_keys=KEYS, broadcast=Worker)
+    exchange = begun(node)
+    node.run()
+    publish(node, 5)
+    assert isinstance(node.broadcast, Worker)
+    (on_end,) = node.broadcast.asked
+    on_end(node.state.cursor)
+    node.run()
+    assert copied([body_of(exchange)], tmp_path / "copy").message_count == 5
 
 
 def test_a_client_that_does_not_read_holds_nothing_up(node: InMemoryNode, tmp_path: Path) -> None:
