@@ -87,7 +87,7 @@ class Node(HoldsState, Generic[H]):
         self._deadline_timer = Timer(clock, self._answer_due)
         self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
         self.trace = self._tracer.trace  # says what this node knows of a message
-        self.find_end = broadcast.find_end
+        self.find_end, self.later = broadcast.find_end, clock.callLater
         self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=self._tracer.look)
         self._balancers = Balancers(clock)
         self._drain: Drain | None = None

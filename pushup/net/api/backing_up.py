@@ -24,6 +24,10 @@ CHANGES_LIMIT = 1_000_000
 """Entries that may come while the rows are read: which rows they change is kept in memory until then (some 100 MB)."""
 
 
+PAUSE_SECONDS = 0.004
+"""Between two pieces, each of which takes 1 ms: a thread that writes to the disk gets Python's global lock then."""
+
+
 class BackingUp:
     """Answers the call."""
 
@@ -43,7 +47,7 @@ class BackingUp:
 
 
 class Backup:
-    """One that is being sent. The rows are read as the client takes them, a piece in a turn of the reactor.
+    """One that is being sent. The rows are read as the client takes them, one piece after the other.
 
     The first one comes when this worker knows all that others have acknowledged before.
     """
@@ -74,7 +78,7 @@ class Backup:
             self.cancel()
             self._exchange.finish(self._chunk(b""))
         elif self._exchange.write(self._chunk(part)):
-            self._node.soon(self.drained)
+            self._node.later(PAUSE_SECONDS, self.drained)
 
     def cancel(self) -> None:
         """Nothing more is read."""

@@ -18,7 +18,7 @@ from pushup.core.grant import NOTHING
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
-from pushup.net.api.backing_up import BackingUp
+from pushup.net.api.backing_up import PAUSE_SECONDS, BackingUp
 from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange
 
@@ -56,6 +56,18 @@ def body_of(exchange: RecordingExchange) -> bytes:
     return body
 
 
+def turn(node: InMemoryNode) -> None:
+    """Until the next piece."""
+    node.turn()
+    node.clock.advance(PAUSE_SECONDS)
+
+
+def finish(node: InMemoryNode) -> None:
+    """All pieces."""
+    for _ in range(50):
+        turn(node)
+
+
 def last_line(exchange: RecordingExchange) -> dict[str, Any]:
     last: dict[str, Any] = json.loads(body_of(exchange).splitlines()[-1])
     return last
@@ -76,7 +88,7 @@ def test_everything_is_in_it(node: InMemoryNode, tmp_path: Path) -> None:
     publish(node, 700)
     publish(node, 3, "b")
     exchange = begun(node)
-    node.run()
+    finish(node)
     assert exchange.responses[0].content_type == b"application/x-ndjson"
     assert copied([body_of(exchange)], tmp_path / "copy").snapshot() == node.state.snapshot()
     assert last_line(exchange)["format"] == FORMAT
@@ -99,7 +111,7 @@ def test_it_is_the_state_after_one_entry(node: InMemoryNode, tmp_path: Path, see
                 publish(node, random.choice((1, 100, 300)), random.choice("ab"))
             snapshots[node.state.cursor.sequence] = node.state.snapshot()
         snapshots[node.state.cursor.sequence] = node.state.snapshot()
-        node.turn()
+        turn(node)
     body = body_of(exchange)
     cuts = sorted(random.randrange(len(body)) for _ in range(50))
     parts = [body[a:b] for a, b in zip([0, *cuts], [*cuts, len(body)], strict=True)]
@@ -125,7 +137,7 @@ def test_changes_are_recorded_for_the_broadcast_as_well(node: InMemoryNode, tmp_
             assert len([row for row in changes.rows if row.key.startswith("messages/") and not row.is_removed]) == 100
             assert follower.changed_count == 100
             follower.note_changes()
-        node.turn()
+        turn(node)
     assert seen > 8
     assert copied([body_of(exchange)], tmp_path / "copy").snapshot() == node.state.snapshot()
     publish(node, 10)
@@ -148,12 +160,12 @@ def test_it_waits_for_what_others_have_acknowledged(tmp_path: Path) -> None:
     """Rows are read when this node knows what came before the backup."""
     node = InMemoryNode(publish_keys=KEYS, broadcast=Worker)
     exchange = begun(node)
-    node.run()
+    finish(node)
     publish(node, 5)
     assert isinstance(node.broadcast, Worker)
     (on_end,) = node.broadcast.asked
     on_end(node.state.cursor)
-    node.run()
+    finish(node)
     assert copied([body_of(exchange)], tmp_path / "copy").message_count == 5
 
 
@@ -162,24 +174,24 @@ def test_a_client_that_does_not_read_holds_nothing_up(node: InMemoryNode, tmp_pa
     publish(node, 2500)
     exchange = begun(node)
     exchange.blocks = True
-    node.run()
+    finish(node)
     size = len(exchange.written)
-    node.run()
+    finish(node)
     assert len(exchange.written) == size
     assert begun(node).responses[0].status == 503
     assert exchange.streamed is not None
     exchange.blocks = False
     exchange.streamed.drained()
-    node.run()
+    finish(node)
     assert copied([body_of(exchange)], tmp_path / "copy").snapshot() == node.state.snapshot()
     left = begun(node)
     assert left.streamed is not None
     left.streamed.cancel()
     left.written = b""
-    node.run()
+    finish(node)
     assert left.written == b""
     again = begun(node)
-    node.run()
+    finish(node)
     assert "head" in last_line(again)
 
 
@@ -187,16 +199,16 @@ def test_it_says_why_it_is_not_complete(node: InMemoryNode) -> None:
     """The node has moved to another state; or the client is too slow."""
     publish(node, 2500)
     exchange = begun(node)
-    node.turn()
+    turn(node)
     node.node.start_from(restore(node.state.snapshot()))
-    node.run()
+    finish(node)
     assert "new epoch" in last_line(exchange)["error"]
     slow = RecordingExchange()
     request = Request(b"GET", b"/v1/backup", {}, keep_alive=True)
     BackingUp(node.node, changes_limit=100).send(request, b"", slow, NOTHING)
-    node.turn()
+    turn(node)
     publish(node, 101)
-    node.run()
+    finish(node)
     assert "reads too slowly" in last_line(slow)["error"]
     assert node.node.outgoing is None
 
@@ -206,14 +218,14 @@ def test_http_1_0_gets_no_chunks(node: InMemoryNode) -> None:
     exchange = RecordingExchange()
     request = Request(b"GET", b"/v1/backup", {}, keep_alive=False, is_1_0=True)
     BackingUp(node.node).send(request, b"", exchange, NOTHING)
-    node.run()
+    finish(node)
     assert "head" in json.loads(exchange.written.splitlines()[-1])
 
 
 def test_head_and_parameters(node: InMemoryNode) -> None:
     """HEAD gets the head, and no backup is under way then; parameters are refused."""
     exchange = begun(node, "HEAD")
-    node.run()
+    finish(node)
     assert (exchange.responses[0].status, exchange.written, exchange.held) == (200, b"", None)
     assert node.call("GET", "/v1/backup?channel=a", **BACKUP).status == 400
     assert "head" in last_line(_ended(node))
@@ -221,7 +233,7 @@ def test_head_and_parameters(node: InMemoryNode) -> None:
 
 def _ended(node: InMemoryNode) -> RecordingExchange:
     exchange = begun(node)
-    node.run()
+    finish(node)
     return exchange
 
 
