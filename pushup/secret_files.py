@@ -48,7 +48,7 @@ def read_secrets(path: Path) -> tuple[str, ...]:
     return found
 
 
-KEY_RIGHTS = ("publish", "channels", "read", "operate")
+KEY_RIGHTS = ("publish", "channels", "read", "operate", "backup")
 """The rights that may stand behind a publish key, each perhaps with channels: `publish=chat:*`."""
 
 

@@ -46,7 +46,6 @@ PRIVATES_AND_PATCHES = {
     "tests/simulation/parent.py": {
         "_hand_over": "looks inside on purpose: notes that a state was handed over while something else happened",
         "_loading": "the same",
-        "_outgoing": "the same",
     },
     "tests/simulation/simulation.py": {
         "EXPIRE_AT_MOST": "all replicas must have the same, so it is no argument; a plan may choose it",

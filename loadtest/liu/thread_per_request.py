@@ -88,6 +88,8 @@ class _Node(HoldsState):
         self._hold_jitter = hold_jitter
         self._broadcast = MemoryBroadcast(epoch=secrets.token_hex(4), limits=Limits(), steady_time=time.time)
         self._broadcast.start(self)
+        self.find_end = self._broadcast.find_end
+        self.later: Callable[..., object] = threading.Timer  # for backups; nobody makes any
 
     # Called by the broadcast.
 

@@ -12,6 +12,7 @@ that appended the command.
 | `redis` | the broadcast of many machines: a log in Redis that each node follows |
 | `hub` | the broadcast of many processes on one machine, which follow one of the first two |
 | `formats` | the number of the format of all that is stored, and what was written by a newer PushUp |
+| `journal_copy` | backups: written, verified, restored |
 | `progress_mark` | how far this machine has followed the order, in a file of its own: it shows what is missing |
 | `work_budget` | how long applying, restoring and the work of a link may go on before everything else gets its turn |
 | `admission` | how many bytes of commands may wait |
@@ -26,6 +27,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from pushup.broadcast.formats import FORMAT
 from pushup.core.channel import Channel
 from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
@@ -34,6 +36,7 @@ from pushup.core.grant import Grant
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import Outgoing
 from pushup.metrics import Metric
 
 
@@ -147,10 +150,37 @@ class HoldsState:
         """As `ReplicatedState.is_revoked`."""
         return self.state.is_revoked(grant)
 
+    # To hand the state over, or to back it up, while it goes on changing and the broadcast saves changes.
+
+    outgoing: Outgoing | None = None
+    """What reads the whole state, while something does: from `read_out` to `was_read`."""
+    stored_format = FORMAT
+    """That of the rows it reads."""
+    _wanted: int | None = None  # meanwhile: the broadcast wants to know of changes after this sequence
+
+    def read_out(self, take_out: Callable[[ReplicatedState], Outgoing] = Outgoing) -> Outgoing:
+        """Begin to read the whole state. One at a time."""
+        if self.state.notes_changes:
+            self._wanted = self.state.changes_known_after
+        else:
+            self._wanted = None
+            self.state.note_changes()
+        self.outgoing = take_out(self.state)
+        return self.outgoing
+
+    def was_read(self) -> None:
+        """The state was read, or need not be any more."""
+        self.outgoing = None
+        if self._wanted is None:
+            self.state.stop_noting()
+        else:
+            self.state.note_changes(self._wanted)
+
     # For the broadcast.
 
     def note_changes(self, after: int | None = None) -> None:
-        self.state.note_changes(after)
+        self._wanted = self.state.cursor.sequence if after is None else after
+        self.state.note_changes(self._wanted if self.outgoing is None else min(self._wanted, self.outgoing.since))
 
     @property
     def changes_known_after(self) -> int:
@@ -158,9 +188,13 @@ class HoldsState:
 
     @property
     def changed_count(self) -> int:
-        return self.state.changed_count
+        if self.outgoing is None or self._wanted is None:
+            return self.state.changed_count
+        return self.state.cursor.sequence - self._wanted  # more changes than those are recorded
 
     def changes(self, after: int | None = None) -> Changes:
+        if after is None and self.outgoing is not None:
+            after = self._wanted
         return self.state.changes(after)
 
 

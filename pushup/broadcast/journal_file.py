@@ -9,7 +9,7 @@ is retained and not on what was ever published.
 |---|---|
 | `entries` | a group of entries (JSON), by the sequence of the first |
 | `rows` | a row of the checkpoint (JSON), by its key (`pushup.core.snapshot`) |
-| `state` | `checkpoint`: the checkpoint's head; `cluster`; `erased`, if something was, until the file is rewritten |
+| `state` | `checkpoint`: its head; `cluster`; `erased`, if something was, until it is rewritten; a copy's `digest` |
 
 SQLite leaves the bytes of deleted rows in the file, and with `secure_delete` still copies that it made of them when it
 balanced its trees. Only `VACUUM`, which copies every row, leaves nothing.
@@ -23,7 +23,8 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable
-from itertools import islice
+from hashlib import sha256
+from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
@@ -38,7 +39,7 @@ APPLICATION_ID = 0x50557368
 ROOM_BYTES = 256 * 1024
 """What must fit on the disk before it counts as working again: more than most groups need."""
 
-_TABLES = f"""
+TABLES = f"""
 CREATE TABLE entries (sequence INTEGER PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE rows (key TEXT PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE state (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -58,11 +59,23 @@ ROWS_AT_ONCE = 500
 """Rows that one statement writes; it has two parameters for each, and SQLite allows 32,766."""
 
 
+def digest_of(database: sqlite3.Connection) -> str:
+    """The SHA-256 of the checkpoint: its rows, and its head."""
+    digest = sha256()
+    rows = database.execute("SELECT CAST(key AS BLOB), body FROM rows ORDER BY key")
+    head = database.execute("SELECT '', CAST(value AS BLOB) FROM state WHERE name = 'checkpoint'")
+    for key, body in chain(rows, head):
+        digest.update(b"%d %d " % (len(key), len(body)) + (key or b"") + body)
+    return digest.hexdigest()
+
+
 class JournalFile:
     """The open file. One call at a time, from any thread."""
 
-    def __init__(self, path: Path, connect: Callable[..., sqlite3.Connection] = sqlite3.connect) -> None:
-        """Open the file, or create it.
+    def __init__(
+        self, path: Path, connect: Callable[..., sqlite3.Connection] = sqlite3.connect, *, is_only_read: bool = False
+    ) -> None:
+        """Open the file, or create it. `is_only_read`: all of it is checked, and nothing changed.
 
         Raises: JournalError.
         """
@@ -73,7 +86,8 @@ class JournalFile:
         """The cluster whose journal it is, once `load` has found it; empty if it is of none yet."""
         # Where VACUUM puts its copy: another directory may be read-only, or have no room.
         os.environ.setdefault("SQLITE_TMPDIR", str(path.parent))
-        if path.exists() and not os.access(path, os.W_OK):
+        self._is_only_read = is_only_read
+        if path.exists() and not is_only_read and not os.access(path, os.W_OK):
             raise JournalError(f"{path} is not writable")
         try:
             self._database = connect(path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -92,21 +106,22 @@ class JournalFile:
         self._database.text_factory = bytes  # damaged text is then found where it is decoded
         execute = self._database.execute
         execute("PRAGMA locking_mode = EXCLUSIVE")  # no other process, and no shared-memory file
-        execute("PRAGMA journal_mode = WAL")
-        execute("PRAGMA synchronous = FULL")  # a commit returns when the data is on disk
-        execute("BEGIN EXCLUSIVE")
+        if not self._is_only_read:
+            execute("PRAGMA journal_mode = WAL")
+            execute("PRAGMA synchronous = FULL")  # a commit returns when the data is on disk
+        execute("BEGIN" if self._is_only_read else "BEGIN EXCLUSIVE")
         (application,) = execute("PRAGMA application_id").fetchone()
         (version,) = execute("PRAGMA user_version").fetchone()
         (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not tables and not application:
-            for statement in _TABLES.split(";"):
+        if not tables and not application and not self._is_only_read:
+            for statement in TABLES.split(";"):
                 execute(statement)
         elif application != APPLICATION_ID:
             raise JournalError(f"{self._path} is an SQLite database of another program; choose another path")
         elif version != FORMAT:
             raise JournalError(f"{other_format(str(self._path), version)}, or another path")
         execute("COMMIT")
-        (found,) = execute("PRAGMA quick_check(1)").fetchone()
+        (found,) = execute(f"PRAGMA {'integrity' if self._is_only_read else 'quick'}_check(1)").fetchone()
         if found != b"ok":
             raise JournalError(self.damaged(found.decode(errors="replace").splitlines()[-1]))
 
@@ -115,6 +130,7 @@ class JournalFile:
 
         Raises: JournalError, NotUnderstood.
         """
+        record = ""
         try:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
@@ -126,11 +142,13 @@ class JournalFile:
             int(self.cluster or "0", 16)  # or it is not the name of an epoch
             tables = Tables()
             for key, body in self._database.execute("SELECT key, body FROM rows"):
+                record = f"row {key!r}: "
                 tables.add(key.decode(), body)
+            record = "head: "
             return Snapshot(_head.decode(state[b"checkpoint"]), tables)
         except (msgspec.DecodeError, KeyError, ValueError) as error:
             check_known(str(self._path), error, IN_A_JOURNAL)
-            raise JournalError(self.damaged(str(error))) from None
+            raise JournalError(self.damaged(f"{record}{error}")) from None
         except sqlite3.Error as error:
             raise self._error(error) from None
 
@@ -169,12 +187,22 @@ class JournalFile:
 
         Raises: JournalError, NotUnderstood.
         """
+        first = 0
         try:
-            for (body,) in self._database.execute("SELECT body FROM entries ORDER BY sequence"):
+            for sequence, body in self._database.execute("SELECT sequence, body FROM entries ORDER BY sequence"):
+                first = sequence
                 yield from _entries.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             check_known(str(self._path), error, IN_A_JOURNAL)
-            raise JournalError(self.damaged(str(error))) from None
+            raise JournalError(self.damaged(f"entries from {first}: {error}")) from None
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+
+    def digests(self) -> tuple[str, str]:
+        """The digest that stands in the file, and that of its rows and its head. O(all). Raises: JournalError."""
+        try:
+            stored = self._database.execute("SELECT value FROM state WHERE name = 'digest'").fetchone()
+            return (stored[0].decode(errors="replace") if stored else ""), digest_of(self._database)
         except sqlite3.Error as error:
             raise self._error(error) from None
 

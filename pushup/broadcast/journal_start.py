@@ -26,7 +26,7 @@ from pushup.broadcast.formats import IN_A_JOURNAL, NotUnderstood
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.progress_mark import Mark, lacks, mark_path
 from pushup.core.commands import Command, Configure, Continue, Entry
-from pushup.core.cursor import Cursor, order_of
+from pushup.core.cursor import Cursor, is_of_one_cluster, order_of
 from pushup.core.errors import OutOfOrder, VersionTooNew
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
@@ -71,10 +71,11 @@ def open_journal(
     try:
         found = file.load()
         marked, cluster = ("", "") if mark is None else (mark.epoch, mark.cluster)
-        if cluster and file.cluster and file.cluster != cluster:
-            raise JournalError(_of_another_cluster(path, file.cluster, cluster))
-        cluster = file.cluster or cluster
-        state = _followed(file, found or Snapshot(empty_head(name_epoch(marked, cluster), limits), Tables()))
+        own = file.cluster or ("" if found is None else found.head.epoch)  # a backup has no other name
+        if cluster and own and not (own == cluster if file.cluster else is_of_one_cluster(own, cluster)):
+            raise JournalError(_of_another_cluster(path, own, cluster))
+        cluster = file.cluster or cluster or own
+        state = followed(file, found or Snapshot(empty_head(name_epoch(marked, cluster), limits), Tables()))
         end = state.cursor
         name = name_epoch(max(end.epoch, marked, key=order_of), cluster)
         if found is None:
@@ -116,11 +117,11 @@ def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limi
     except JournalError as error:
         found = file.load()
         assert found is not None
-        raise NotSaved(str(error), file, _followed(file, found), commands) from None
+        raise NotSaved(str(error), file, followed(file, found), commands) from None
     return state
 
 
-def _followed(file: JournalFile, checkpoint: Snapshot) -> ReplicatedState:
+def followed(file: JournalFile, checkpoint: Snapshot) -> ReplicatedState:
     """The state after all entries of the file. Raises: JournalError, NotUnderstood, OutOfOrder, VersionTooNew."""
     state = restore(checkpoint)
     state.note_changes()

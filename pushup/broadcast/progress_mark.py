@@ -83,6 +83,15 @@ def lock_file(path: Path) -> IO[bytes]:
     return file
 
 
+def sync(path: Path) -> None:
+    """Make a file, or which files a directory has, survive a loss of power. Raises: OSError."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 class Store(Protocol):
     """Where the mark is kept. Both methods block."""
 
@@ -120,15 +129,10 @@ class MarkFile(Struct, frozen=True):
 
     def write(self, data: bytes) -> None:
         new = self.path.with_name(self.path.name + ".new")
-        with new.open("wb") as file:
-            file.write(data)
-            os.fsync(file.fileno())
+        new.write_bytes(data)
+        sync(new)
         new.replace(self.path)
-        directory = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync(self.path.parent)
 
 
 class ProgressMark:

@@ -4,6 +4,7 @@
 |---|---|
 | `client_commands.py` | `publish`, `poll`, `outbox` and `channel`: they import no part of the server |
 | `why_command.py`, `status_command.py` | `why` and `status` |
+| `backup_commands.py` | `backup`, `verify` and `restore`, of journals |
 | `drain_command.py` | `drain` |
 | `bench.py`, `bench_load.py` | measures a server on this machine; the clients that load it |
 | `server_commands.py` | the commands of a server: their flags; they import it late |
@@ -19,7 +20,14 @@ from __future__ import annotations
 import click
 
 from pushup import __version__
-from pushup.cli import client_commands, drain_command, server_commands, status_command, why_command
+from pushup.cli import (
+    backup_commands,
+    client_commands,
+    drain_command,
+    server_commands,
+    status_command,
+    why_command,
+)
 from pushup.host.build_form import build
 
 
@@ -42,3 +50,6 @@ main.add_command(client_commands.channel)
 main.add_command(status_command.status)
 main.add_command(drain_command.drain)
 main.add_command(why_command.why)
+main.add_command(backup_commands.backup)
+main.add_command(backup_commands.verify)
+main.add_command(backup_commands.restore)

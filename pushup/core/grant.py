@@ -12,7 +12,9 @@ from unicodedata import category
 
 from msgspec import Struct
 
-Right = Literal["read", "publish", "channels", "operate", "revoke", "drain", "see details", "see details locally"]
+Right = Literal[
+    "read", "publish", "channels", "operate", "revoke", "drain", "backup", "see details", "see details locally"
+]
 """Something that a request may be allowed to do.
 
 | right | allows |
@@ -23,6 +25,7 @@ Right = Literal["read", "publish", "channels", "operate", "revoke", "drain", "se
 | operate | listing channels and nodes, showing a channel, deleting the messages of an owner |
 | revoke | revoking tokens and tickets |
 | drain | taking the server out of rotation, and back |
+| backup | reading everything, at once |
 | see details | seeing what concerns the server's surroundings, such as the address of its Redis |
 | see details locally | the same, if the client's address is this machine's; finding that out takes a system call |
 

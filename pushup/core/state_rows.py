@@ -102,6 +102,11 @@ class StateRows:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
         self._changes.start(self.cursor.sequence if after is None else after)
 
+    @property
+    def notes_changes(self) -> bool:
+        """Whether changes are recorded."""
+        return self._changes.is_on
+
     def stop_noting(self) -> None:
         """Record no more changes, and drop what is recorded."""
         self._changes.stop()

@@ -61,7 +61,7 @@ class Outgoing:
         names = self._state.names()
         length = _length(names)
         for number in count(1):
-            yield from _pieces(self._state.rows(names), self._piece)
+            yield from pieces(self._state.rows(names), self._piece)
             names, before = self._state.changed_names(self.since), length
             length = _length(names)
             if number == self._rounds or length <= self._last or length >= before:
@@ -73,7 +73,8 @@ def _length(names: dict[str, list[Name]]) -> int:
     return sum(map(len, names.values()))
 
 
-def _pieces(rows: Iterable[Stored], most: int) -> Iterator[Piece]:
+def pieces(rows: Iterable[Stored], most: int) -> Iterator[Piece]:
+    """These rows in pieces of at most so many, and of about `PIECE_BYTES` at most."""
     piece: list[Stored] = []
     size = 0
     for row in rows:

@@ -87,8 +87,8 @@ class Node(HoldsState, Generic[H]):
         self._order_end = OrderEnd(broadcast, self.polls, self._deliver_soon)
         self._deadline_timer = Timer(clock, self._answer_due)
         self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
-        self.trace, self.keep_traceparent = self._tracer.trace, self._tracer.keep_traceparent
-        """Say what this node knows of a message; add to that."""
+        self.trace, self.keep_traceparent = self._tracer.trace, self._tracer.keep_traceparent  # what this node knows
+        self.find_end, self.later = broadcast.find_end, clock.callLater
         self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=self._tracer.look)
         self.draining = Draining(
             clock,
@@ -232,7 +232,7 @@ class Node(HoldsState, Generic[H]):
         if self.state.message_count or len(self.state.channels):
             self.soon(partial(self._take_apart, take_apart(self.state)))
         self._tracer.moved(self.state, state)
-        self.state = state
+        self.state, self.outgoing = state, None
         self.polls.use(state)
         self.held_on_grants.end_all(self._why_revoked)
         if self._expiry.is_asleep:

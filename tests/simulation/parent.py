@@ -54,7 +54,7 @@ class ObservedHub(Hub):
     @property
     def is_handing_over(self) -> bool:
         """Whether workers are getting the state."""
-        return self._outgoing is not None
+        return self.outgoing is not None
 
     def _hand_over(self) -> None:
         if self.is_handing_over and any(worker.link.is_full for worker in self._loading):

@@ -6,7 +6,6 @@ workers: if all of them die, the state is still here. Why: docs/internals/decisi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -84,9 +83,7 @@ class Hub(HoldsState):
         self._workers: list[Attached] = []  # those that have the state, and get every entry
         self._newcomers: list[Attached] = []  # those that wait for it
         self._loading: list[Attached] = []  # those that are getting it, all the same pieces
-        self._outgoing: Outgoing | None = None  # while they do
         self._is_pausing = False  # the next piece comes in the next turn
-        self._saved: int | None = None  # the broadcast wants to know of changes after this sequence
         self._marks = count(1)
         self._confirming: dict[int, _Confirming] = {}
         self._beating = Periodic(
@@ -148,7 +145,7 @@ class Hub(HoldsState):
             self._passed(worker, number)
             if confirming.asker is worker:
                 self._confirming.pop(number, None)
-        if self._outgoing is not None and not self._loading:
+        if self.outgoing is not None and not self._loading:
             self._handed_over()
         self._hand_over()  # others may have waited until this one could take the next piece
 
@@ -222,20 +219,19 @@ class Hub(HoldsState):
 
         One that is not connected by now has no process: it could not be started.
         """
-        if self._outgoing is None:
+        if self.outgoing is None:
             self._loading, self._newcomers = [worker for worker in self._newcomers if worker.link.is_open], []
             if not self._loading:
                 return
             self._on_large()
-            self.state.note_changes(self._saved)
-            self._outgoing = self._take_out(self.state)
+            self.read_out(self._take_out)
             self._hand_over()
 
     def _hand_over(self) -> None:
         """Send the next piece, once all who load can take it; others get their turn before the one after it."""
-        if self._outgoing is None or self._is_pausing or any(worker.link.is_full for worker in self._loading):
+        if self.outgoing is None or self._is_pausing or any(worker.link.is_full for worker in self._loading):
             return
-        piece = self._outgoing.next()
+        piece = self.outgoing.next()
         is_last = isinstance(piece, Changes)
         body = frames.frame(frames.Last(piece) if isinstance(piece, Changes) else frames.Part(piece))
         for worker in self._loading:
@@ -253,11 +249,7 @@ class Hub(HoldsState):
 
     def _handed_over(self) -> None:
         self._loading = []
-        self._outgoing = None
-        if self._saved is None:
-            self.state.stop_noting()
-        else:
-            self.state.note_changes(self._saved)
+        self.was_read()
         self._clock.callLater(0, self._welcome)
 
     # What the broadcast follows (`pushup.broadcast.Follower`).
@@ -275,20 +267,6 @@ class Hub(HoldsState):
         """Called once, before there are workers."""
         assert not self._workers
         self.state = state
-
-    def note_changes(self, after: int | None = None) -> None:
-        self._saved = self.state.cursor.sequence if after is None else after
-        since = math.inf if self._outgoing is None else self._outgoing.since
-        self.state.note_changes(int(min(self._saved, since)))
-
-    @property
-    def changed_count(self) -> int:
-        if self._outgoing is None or self._saved is None:
-            return self.state.changed_count
-        return self.state.cursor.sequence - self._saved  # more changes than those are recorded
-
-    def changes(self, after: int | None = None) -> Changes:
-        return self.state.changes(self._saved if after is None else after)
 
     def member(self, id: str) -> Member:  # noqa: A002
         return Member(id, "", (), str(self.cursor), 0, __version__)

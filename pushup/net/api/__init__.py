@@ -5,7 +5,8 @@
 | `application` | the table of all calls; one request, from the check of its access to the response of last resort |
 | `router` | path and method -> call; OPTIONS, 404, 405 |
 | `streaming`, `event_encoding` | event streams, which poll for their clients; their bytes |
-| `polling`, `publishing`, `channel_routes`, `erasing`, `revoking`, `tracing`, `health` | the handlers, by concern |
+| `polling`, `publishing`, `channel_routes`, `erasing`, `revoking` | the handlers, by concern |
+| `tracing`, `health`, `backing_up` | those for operators |
 | `node_interface` | what all of these need of a node, and of all processes of a server |
 | `browser_client` | `pushup.js`, `answers.js`, `ai-sdk.js` for web pages |
 | `poll_parameters` | the parameters of a poll; what was made of query strings is remembered |

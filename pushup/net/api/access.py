@@ -175,6 +175,8 @@ class Access:
             raise Forbidden(f"the token does not allow this (it has no right to {right!r})")
         if grant.key_name:
             raise Forbidden(f"the key {grant.key_name!r} does not allow this (it has no right to {right!r})")
+        if right == "backup" and not self._keys:
+            raise Forbidden("a backup contains all messages: add a key with the right backup to publish_keys")
         if not self._keys:
             raise ForbiddenOrigin(
                 "pages of this origin may not publish: add it to the setting cors_origins, or use a publish key",

@@ -16,6 +16,7 @@ from pushup.core.errors import BadRequest, PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant, Right
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
+from pushup.net.api.backing_up import BackingUp
 from pushup.net.api.browser_client import NAMES, Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
@@ -38,8 +39,8 @@ from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.http_errors import InternalError, problem
 from pushup.net.requests_and_responses import Header, Request
 
-OPERATOR_RIGHTS: tuple[Right, ...] = ("operate", "revoke", "drain")
-"""Those of a key with the right `operate`; their calls are answered at `operator_listen`, too."""
+OPERATOR_RIGHTS: tuple[Right, ...] = ("operate", "revoke", "drain", "backup")
+"""Their calls are answered at `operator_listen`, too."""
 
 _log = Logger()
 
@@ -119,6 +120,7 @@ class Api:
             Call("GET", "/v1/nodes", operations.nodes, "operate"),
             Call("POST", "/v1/drain", operations.drain, "drain"),
             Call("DELETE", "/v1/drain", operations.drain, "drain"),
+            Call("GET", "/v1/backup", BackingUp(node).send, "backup"),
             Call("GET", "/healthz", operations.health),
             Call("GET", "/readyz", operations.readiness),
             Call("GET", "/metrics", metrics),

@@ -3,6 +3,7 @@
     KEY                                          publish, create and close channels, and operate, everywhere
     NAME KEY                                     the same, and logs and metrics name it
     NAME KEY publish=chat:* channels=chat:*      only these rights, each for these channels
+    NAME KEY backup                              a copy of everything; no other key can have that
     NAME sha256:HASH read                        its SHA-256 in hexadecimal, so that nobody can read the key here
 
 `*` at the end stands for all names that begin like this; a right without channels is for all.
@@ -23,7 +24,9 @@ UNNAMED = "publish_keys"
 
 HASHED = "sha256:"
 
-_RIGHTS: dict[str, Right] = {"publish": "publish", "channels": "channels", "read": "read", "operate": "operate"}
+_RIGHTS: dict[str, Right] = {
+    "publish": "publish", "channels": "channels", "read": "read", "operate": "operate", "backup": "backup",
+}  # fmt: skip
 
 _USUAL: dict[Right, Scope] = {
     "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
@@ -83,8 +86,8 @@ def _rights(words: tuple[str, ...]) -> dict[Right, Scope]:
     channels: dict[Right, list[str]] = {}
     for word in words:
         name, equals, pattern = word.partition("=")
-        if equals and name == "operate":
-            raise ValueError("has operate for some channels; it is for the whole server: write operate alone")
+        if equals and name in ("operate", "backup"):
+            raise ValueError(f"has {name} for some channels; it is for the whole server: write {name} alone")
         channels.setdefault(_RIGHTS[name], []).append(pattern if equals else "*")
     found = {right: scope_of(patterns) for right, patterns in channels.items()}
     if "operate" in found:

@@ -1,0 +1,100 @@
+"""`pushup backup`, `verify` and `restore`: a copy of what a server keeps, as a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pushup.cli.client_commands import client_options, errors_shown
+from pushup.client.driver import BlockingDriver, run
+from pushup.client.exchange import Exchange
+from pushup.client.http1 import Request
+
+if TYPE_CHECKING:
+    from pushup.broadcast.journal_copy import Contents
+
+SILENCE_SECONDS = 60.0
+"""The server may say nothing for so long."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@client_options
+def backup(file: Path, url: str, key: str | None) -> None:
+    """Write everything that the running server keeps to a new FILE: a journal, for `pushup restore`.
+
+    It contains whatever was acknowledged before. The key needs the right `backup`.
+    """
+    from pushup.broadcast.journal_copy import write_copy
+
+    with errors_shown(), _shown():
+        write_copy(file, _parts(url, key))
+    click.echo(f"{file} is complete, {file.stat().st_size} bytes")
+
+
+def _parts(url: str, key: str | None) -> Iterator[bytes]:
+    """The server's answer, in parts. Raises: ClientError."""
+    driver = BlockingDriver()
+    exchange = Exchange(url, key, None, driver)
+    (node,) = exchange.nodes
+    connection = run(exchange.open(node, Request("GET", "/v1/backup"), driver.now() + SILENCE_SECONDS))
+    with exchange.closing(node, connection):
+        while part := run(connection.part(driver.now() + SILENCE_SECONDS)):
+            yield part
+    connection.close()
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def verify(file: Path) -> None:
+    """Read all of FILE, a backup or the journal of a stopped server, and say what is in it.
+
+    Exits with status 1 if it is damaged, and says which record is.
+    """
+    from pushup.broadcast.journal_copy import verify
+
+    with _shown():
+        click.echo(_described(file, verify(file)))
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+def restore(file: Path, target: Path) -> None:
+    """Verify FILE and put a copy of it at TARGET, where a server that is not running will look for its journal.
+
+    Run it as the server's user. Leave the mark, TARGET.mark, where it is: it shows the server what is missing.
+    """
+    from pushup.broadcast.journal_copy import restore
+
+    with _shown():
+        click.echo(_described(target, restore(file, target)))
+
+
+@contextmanager
+def _shown() -> Iterator[None]:
+    """Exit with what is wrong."""
+    from pushup.broadcast.formats import NotUnderstood
+    from pushup.broadcast.journal_file import JournalError
+
+    try:
+        yield
+    except (JournalError, NotUnderstood, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _described(file: Path, found: Contents) -> str:
+    times = [datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") for seconds in found.times]
+    lines = (
+        f"{file} is good",
+        f"  messages     {found.messages}{', from {} to {}'.format(*times) if times else ''}",
+        f"  channels     {found.channels}",
+        f"  last cursor  {found.cursor}, epoch {found.cursor.epoch}",
+        f"  digest       {'matches: nothing was changed' if found.has_digest else 'none: a server has used it'}",
+    )
+    return "\n".join(lines)
