@@ -220,6 +220,22 @@ def test_an_agent(shop: Path) -> None:
     run("node", "agent.js", str(HERE / "support.js"), folder=shop)
 
 
+def test_a_page_that_shows_something_else(answer: Scene) -> None:
+    """The component with the chat goes, without a reload: the writer goes on."""
+    answer.site.has_answer = False
+    answer.open("chat")
+    answer.click(0, "send")
+    wait_until(lambda: len(answer.text(0)) > 20, "some text")
+    answer.open("plain", "chat")
+    wait_until(lambda: len(answer.text(2)) > 100, "more text")
+    answer.click(0, "leave")
+    answer.click(2, "leave")
+    answer.tabs = answer.tabs[1:2]
+    wait_until(lambda: len(answer.text(0)) > len(text_of(100)), "much more text", SECONDS)
+    assert answer.end(0) == ""
+    assert answer.site.asked == ["/api/chat"]
+
+
 TYPED = f"""
 import {{ useChat }} from "@ai-sdk/react";
 import type {{ AbstractAgent }} from "@ag-ui/client";
