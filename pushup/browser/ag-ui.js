@@ -31,6 +31,7 @@ export class PushUpAgent extends AbstractAgent {
 
   /** The answer that is being written, after a reload. @param {RunAgentInput} input @returns {Observable<BaseEvent>} */
   connect(input) {
+    this.reading?.abort(); // it is shown once, however often somebody connects
     return this.#events(input, () => this.#fetch(this.#of("stream"), "GET"));
   }
 
@@ -69,7 +70,13 @@ export class PushUpAgent extends AbstractAgent {
         if (response.status === 204 || response.status === 404) return;
         const { channel } = await response.json();
         const answer = readAnswer(this.config.pushup, channel, { silence: this.config.silence, signal: reading.signal });
-        for await (const event of eventsOf(answer, channel, input)) subscriber.next(event);
+        const others = input.messages.filter(({ id }) => id !== channel && !id.startsWith(`${channel}-`));
+        for await (const event of eventsOf(answer, channel, input)) {
+          subscriber.next(event);
+          if (event.type !== EventType.RUN_STARTED || others.length === input.messages.length) continue;
+          const snapshot = { type: EventType.MESSAGES_SNAPSHOT, messages: others };
+          subscriber.next(snapshot); // without what is there already: it comes from its beginning
+        }
       };
       run().then(
         () => subscriber.complete(),

@@ -16,6 +16,8 @@ export class PushUpTransport {
   resumeStreamIsReplay = true; // an answer always comes from its beginning
   #options;
   #api;
+  /** @type {Map<string, AbortSignal | undefined>} that of each chat's last resume */
+  #resumed = new Map();
 
   /** @param {TransportOptions} options */
   constructor(options) {
@@ -33,11 +35,13 @@ export class PushUpTransport {
 
   /** @type {Transport["reconnectToStream"]} */
   async reconnectToStream({ abortSignal, chatId, headers }) {
+    this.#resumed.set(chatId, abortSignal);
     const response = await this.#fetch(this.#of(chatId, "stream"), "GET", headers, abortSignal);
     if (response.status === 204 || response.status === 404) return null;
     const { channel } = await response.json();
-    // Not earlier: the SDK, too, aborts the request, when it makes it again, as in React's StrictMode.
-    abortSignal?.addEventListener("abort", () => this.#stop(chatId, headers), { once: true });
+    // The SDK aborts a resume, too, just before it makes another one; useChat does so before the answer to this request.
+    const stop = () => this.#resumed.get(chatId) === abortSignal && this.#stop(chatId, headers);
+    abortSignal?.addEventListener("abort", () => queueMicrotask(stop), { once: true });
     return this.#stream(channel, abortSignal);
   }
 

@@ -138,6 +138,7 @@ class AsyncAnswerWriter:
         await self._append(json.loads(text), len(text))  # a copy: the caller may change the value
 
     async def _append(self, part: Any, size: int) -> None:
+        await self._driver.sleep(0.0)  # others get a turn, even if the model blocks the event loop
         while True:
             with self._lock:
                 self._check()

@@ -60,7 +60,9 @@ _SCRIPTS = {
             .filter(message => message.role === "assistant")
             .flatMap(message => message.parts.map(part => part.text));
         }}
-        createRoot(text).render(createElement(StrictMode, null, createElement(Chat)));
+        const root = createRoot(text);
+        window.leave = () => root.render(null);
+        root.render(createElement(StrictMode, null, createElement(Chat)));
     """,
     "agent": f"""{_SHOW}
         import {{ agent }} from "./sample.js";
@@ -85,7 +87,7 @@ _SCRIPTS = {
 
 _FIRST_LINES = {
     "plain": f'import {{ PushUp }} from "{CLIENT}";\nimport {{ AnswerCutOff',
-    "chat": 'import { useChat } from "@ai-sdk/react";',
+    "chat": 'import { Chat, useChat } from "@ai-sdk/react";',
     "agent": f'import {{ PushUpAgent }} from "{CLIENT}/ag-ui";',
 }
 """How the samples begin."""

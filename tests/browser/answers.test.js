@@ -434,9 +434,21 @@ test("useChat: the signal tells the application to stop; whoever goes away does 
     await w.run(5);
     assert.equal(got.error.name, "AbortError");
     assert.deepEqual(got.chunks, []);
-    const stops = begin === "sendMessages" ? ["POST /api/chat/c%2F1/stop"] : []; // another resume aborts the first
+    const stops = begin === "sendMessages" ? ["POST /api/chat/c%2F1/stop"] : []; // StrictMode aborts a resume
     assert.deepEqual(w.asked.slice(1).map(([method, url]) => `${method} ${url}`), stops);
   }
+  const again = chatting();
+  const resumes = [new AbortController(), new AbortController()];
+  for (const [number, { signal }] of resumes.entries()) {
+    if (number) resumes[0].abort(); // as the SDK does
+    void again.transport.reconnectToStream({ chatId: "c/1", abortSignal: signal }).then((stream) => again.chunks(stream));
+    void again.transport.reconnectToStream({ chatId: "c/2" });
+    await again.run(2);
+  }
+  assert.deepEqual(again.asked.filter(([method]) => method === "POST"), []);
+  resumes[1].abort();
+  await again.run(1);
+  assert.equal(again.asked.filter(([method]) => method === "POST").length, 1);
   const w = chatting();
   const got = w.chunks(await w.send());
   w.write("a");

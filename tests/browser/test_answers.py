@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from tests.browser.answer_site import CHANNEL, CLIENT, PAGES, Site, build, run, serving, workshop
+from tests.browser.answer_site import CHANNEL, CLIENT, HERE, PAGES, Site, build, run, serving, workshop
 from tests.browser.answer_writer import Writer, text_of
 from tests.server.caller import data_of
 from tests.server.chromium import chromium
@@ -212,6 +212,28 @@ def test_the_user_asks_and_stops(name: str, api: str, answer: Scene) -> None:
     assert 0 < len(answer.text(0)) <= len(answer.text(1)) < len(text_of(COUNT))
     said = [str(entry["message"]) for entry in answer.browser.get_log("browser")]  # type: ignore[no-untyped-call]
     assert not [text for text in said if "Uncaught" in text]
+
+
+def test_an_agent(shop: Path) -> None:
+    """It shows an answer once, however often it connects; `agent.js` has more."""
+    shutil.copy(HERE / "agent.js", shop)
+    run("node", "agent.js", str(HERE / "support.js"), folder=shop)
+
+
+def test_a_page_that_shows_something_else(answer: Scene) -> None:
+    """The component with the chat goes, without a reload: the writer goes on."""
+    answer.site.has_answer = False
+    answer.open("chat")
+    answer.click(0, "send")
+    wait_until(lambda: len(answer.text(0)) > 20, "some text")
+    answer.open("plain", "chat")
+    wait_until(lambda: len(answer.text(2)) > 100, "more text")
+    answer.click(0, "leave")
+    answer.click(2, "leave")
+    answer.tabs = answer.tabs[1:2]
+    wait_until(lambda: len(answer.text(0)) > len(text_of(100)), "much more text", SECONDS)
+    assert answer.end(0) == ""
+    assert answer.site.asked == ["/api/chat"]
 
 
 TYPED = f"""

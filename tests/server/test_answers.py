@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -112,6 +113,23 @@ def test_with_asyncio(serve: Serve) -> None:
                     await asyncio.sleep(0.02)
             state = await client.read_answer("a")
             assert (state.text, state.end) == ("01234", "done")
+
+    with serve() as server:
+        asyncio.run(write(server.url))
+
+
+def test_a_model_that_blocks_the_event_loop(serve: Serve) -> None:
+    """What it wrote is published while it writes: each `write` gives others a turn."""
+
+    async def write(url: str) -> None:
+        async with AsyncClient(url) as client, client.answer("a") as answer:
+            with Client(url) as reader:
+                for _ in range(500):
+                    await answer.write("x")
+                    time.sleep(0.01)  # as libraries do that are not made for asyncio
+                    if reader.read_answer("a").pieces > 2:
+                        return
+                raise AssertionError("nothing was published before the end")
 
     with serve() as server:
         asyncio.run(write(server.url))
