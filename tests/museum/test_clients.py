@@ -14,7 +14,7 @@ from tests.net.in_memory_server import InMemoryServer
 
 def polled(cursor: str, *numbers: int) -> Reply:
     messages = [{"id": f"e-{n}", "time": 1.0, "channels": ["a"], "data": n} for n in numbers]
-    return answer(200, {"cursor": cursor, "messages": messages, "more": False, "gaps": [], "closed": []}, after=9.0)
+    return answer(200, {"cursor": cursor, "messages": messages, "more": False, "gaps": [], "closed": []}, after=1.0)
 
 
 def test_a_connection_that_breaks_before_anything_arrives() -> None:
