@@ -51,3 +51,15 @@ class Package(NamedTuple):
         digest = "sha512-" + base64.b64encode(hashlib.sha512(data).digest()).decode()
         assert digest == self.integrity, f"{kept} is not {self.name} {self.version}: its hash is {digest}; remove it"
         return data
+
+
+HTMX_2 = Package(
+    "htmx.org",
+    "2.0.11",
+    "sha512-Thx/WtpeOQqSrqBCw/A1cwGJGg4UrVa3+sW0GmrM3p4gJgO89ecH4qtbnyzDDWFvBTqjnIMCgELTNt636dtamA==",
+)
+HTMX_2_SSE = Package(
+    "htmx-ext-sse",
+    "2.2.4",
+    "sha512-LJmxVhykyflBWgh5PvbRidcyuqMHlgfajmmzumvKctv9puvsufeH6OaejSMZTNTnEI8O2wXXn4ZZtBdpEMqmEQ==",
+)

@@ -17,7 +17,7 @@ from selenium import webdriver
 
 from loadtest.beyond.browsers.webdriver import installed
 from tests.browser import react_page
-from tests.browser.npm_packages import Package
+from tests.browser.npm_packages import HTMX_2, HTMX_2_SSE, Package
 from tests.browser.site import COOKIE, Page, Site, serving
 from tests.server.chromium import chromium
 from tests.server.proxies import nginx
@@ -27,16 +27,6 @@ from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "pages.md"
 
-HTMX_2 = Package(
-    "htmx.org",
-    "2.0.11",
-    "sha512-Thx/WtpeOQqSrqBCw/A1cwGJGg4UrVa3+sW0GmrM3p4gJgO89ecH4qtbnyzDDWFvBTqjnIMCgELTNt636dtamA==",
-)
-HTMX_2_SSE = Package(
-    "htmx-ext-sse",
-    "2.2.4",
-    "sha512-LJmxVhykyflBWgh5PvbRidcyuqMHlgfajmmzumvKctv9puvsufeH6OaejSMZTNTnEI8O2wXXn4ZZtBdpEMqmEQ==",
-)
 HTMX_4 = Package(
     "htmx.org",
     "4.0.1",

@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -63,8 +63,11 @@ PAGES = {
 class Scene:
     """An application, and PushUp, which can be killed and started again."""
 
-    def __init__(self, stack: ExitStack, folder: Path, name: str) -> None:
+    def __init__(
+        self, stack: ExitStack, folder: Path, name: str, files: Mapping[str, str], flags: Sequence[str]
+    ) -> None:
         self._stack = stack
+        self._flags = flags
         self._folder = folder
         self.name = name
         self._pushup = f"127.0.0.1:{free_port()}"
@@ -77,7 +80,7 @@ class Scene:
             "PUSHUP_PUBLISH_KEYS": KEY,
         }
         page = PAGES[name]
-        for path, text in page.files.items():
+        for path, text in {**page.files, **files}.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_text(text.replace("http://127.0.0.1:8080", f"http://{self._pushup}"))
         self.server = self.start()
@@ -95,7 +98,7 @@ class Scene:
         words = shell_words(line.removesuffix(" &").replace("http://127.0.0.1:8000", self.url))
         more = ("--listen", self._pushup, "--broadcast", f"journal:{self._folder}/journal.db")
         environment = {name: self.environment[name] for name in ("PUSHUP_TOKEN_SECRETS", "PUSHUP_PUBLISH_KEYS")}
-        flags = (*words[2:], *more, "--set", "stream_heartbeat_seconds=1s")
+        flags = (*words[2:], *more, *self._flags, "--set", "stream_heartbeat_seconds=1s")
         self.server = self._stack.enter_context(running(self._folder / "log", flags, environment))
         return self.server
 
@@ -111,9 +114,12 @@ class Scene:
 
 
 @contextmanager
-def scene(name: str, folder: Path) -> Iterator[Scene]:
+def scene(
+    name: str, folder: Path, *, files: Mapping[str, str] | None = None, flags: Sequence[str] = ()
+) -> Iterator[Scene]:
+    """`files`: in place of those of the page; `flags`: of PushUp, besides those of the page."""
     with ExitStack() as stack:
-        yield Scene(stack, folder, name)
+        yield Scene(stack, folder, name, files or {}, flags)
 
 
 def added_lines(name: str) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_o
 import pytest
 from selenium import webdriver
 
+from tests.browser.npm_packages import HTMX_2, HTMX_2_SSE
 from tests.frameworks.documented import KEY, PAGES, Scene, added_lines, scene
 from tests.server.chromium import chromium
 from tests.server.server_process import wait_until
@@ -31,6 +32,15 @@ document.getElementById("notes").addEventListener("pushup", event => seen.push(e
 """
 
 SECONDS = 30.0
+
+TEMPLATE = "notes/templates/notes.html"
+
+HTMX_LIST = """
+<ul id="notes" hx-ext="sse" sse-swap="html" hx-swap="beforeend"
+    sse-connect="http://127.0.0.1:8080/v1/events?channel=notes&format=raw&cursor={{ request.pushup.config.cursor }}">
+  {% for note in notes %}{% include "note.html" %}{% endfor %}
+</ul>
+"""
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -160,3 +170,30 @@ def test_a_private_live_list(name: str, tmp_path: Path) -> None:
             said = [str(entry["message"]) for entry in browser.get_log("browser")]  # type: ignore[no-untyped-call]
             assert not [text for text in said if "Uncaught" in text], said
         assert "Traceback" not in site.log.read_text()
+
+
+def _with_htmx(template: str) -> str:
+    """The page's template with this list, and htmx."""
+    scripts = [HTMX_2.file("dist/htmx.min.js"), HTMX_2_SSE.file("dist/sse.min.js")]
+    inlined = "".join(f"<script>{{% verbatim %}}{each.decode()}{{% endverbatim %}}</script>" for each in scripts)
+    lines = [line for line in template.splitlines() if "<ul" not in line and "{% load pushup %}" not in line]
+    return "\n".join([*lines, HTMX_LIST, inlined])
+
+
+@pytest.mark.processes
+def test_htmx_swaps_rows_in(tmp_path: Path) -> None:
+    """Also one that was published while PushUp did not run; private ones are on another channel."""
+    files = {TEMPLATE: _with_htmx(PAGES["django"].files[TEMPLATE])}
+    (tmp_path / "pushup.toml").write_text('[[channels]]\nprefix = "notes"\npoll = "anyone"\n')
+    with scene("django", tmp_path, files=files, flags=("--config", str(tmp_path / "pushup.toml"))) as site:
+        anna, ben = User(site, "anna"), User(site, "ben")
+        anna.page(), ben.page()
+        with browser_of(site, anna) as browser:
+            wait_until(lambda: site.server.metric("streams") == 1, "the page's stream", SECONDS)
+            ben.add("secret", private=True)
+            ben.add("from <b>Ben</b>")
+            wait_for(browser, ["from <b>Ben</b>"])
+            site.kill()
+            ben.add("while it is down")
+            site.start()
+            wait_for(browser, ["from <b>Ben</b>", "while it is down"])
