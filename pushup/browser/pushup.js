@@ -448,7 +448,7 @@ class Connection {
     if (this.streams && [404, 405, 406, 501].includes(status))
       event = "mute"; // a server without streams
     else if (status >= 400 && status < 500 && ![408, 429].includes(status)) event = "refuse";
-    else if (event === "fail" && lasted && !status && trouble.message !== "loop") event = "end";
+    else if (event === "fail" && lasted && !status && !["loop", "overdue"].includes(trouble.message)) event = "end";
     if (this.streams && !status) this.short = lasted ? 0 : this.short + 1;
     if (event === "fail" && this.short >= 3) event = "mute";
     if (event === "mute") {
