@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * The dashboard: what it shows, and how to reach it, is in docs/operate/dashboard.md. Names and messages are hostile: they
- * get into the page as text only (`textContent`, `append`).
+ * The dashboard: what it shows, and how to reach it, is in docs/operate/dashboard.md. Names and messages are hostile:
+ * they get into the page as text only (`textContent`, `append`).
  */
 import { PushUp } from "../v1/pushup.js";
 
@@ -64,7 +64,8 @@ function show(body, rows, opens = false) {
 
 /** Shows terms and what they are. @param {HTMLElement} list @param {[string, ...(string | Node)[]][]} pairs */
 function define(list, pairs) {
-  const made = (/** @type {[string, ...(string | Node)[]]} */ [term, ...what]) => element("div", {}, element("dt", {}, term), element("dd", {}, ...what));
+  const made = (/** @type {[string, ...(string | Node)[]]} */ [term, ...what]) =>
+    element("div", {}, element("dt", {}, term), element("dd", {}, ...what));
   list.replaceChildren(...pairs.map(made));
 }
 
@@ -118,7 +119,8 @@ async function call(path, body) {
   const isJson = /json/.test(response.headers.get("Content-Type") ?? "");
   const value = isJson ? JSON.parse(content) : content;
   if (response.ok) return value;
-  throw new Refusal(`${response.status}: ${value.detail ?? value.reason ?? response.statusText}`, response.status, value);
+  const detail = value.detail ?? value.reason ?? response.statusText;
+  throw new Refusal(`${response.status}: ${detail}`, response.status, value);
 }
 
 // Looking at the server, again and again.
@@ -172,9 +174,9 @@ function showHealth(ready) {
   failingSince = isAway ? failingSince || Date.now() : 0;
   $("away").hidden = !isAway;
   const since = new Date(failingSince).toLocaleTimeString();
-  if (isAway) say($("away"), `The server does not answer since ${since}. What is shown is older; it is asked every 2 s.`);
-  const words = isAway ? "away" : problem ? `not ready: ${problem.body?.reason ?? reasonOf(problem)}` : "ready";
-  say($("health"), words);
+  const words = `The server has not answered since ${since}. What is shown is older; the page keeps asking.`;
+  if (isAway) say($("away"), words);
+  say($("health"), isAway ? "away" : problem ? `not ready: ${problem.body?.reason ?? reasonOf(problem)}` : "ready");
   $("health").dataset.is = problem ? "bad" : "good";
   return isAway;
 }
@@ -226,7 +228,7 @@ function showChannel({ name, subscribers, messages, bytes, expires }) {
   if (follower?.name !== name) return;
   const expiry = `It ends at ${timeOf(Math.round(expires))} if nobody publishes.`;
   const kept = `messages kept: ${text.format(messages)}, ${sizeOf(bytes)}`;
-  say($("about"), `Subscribers: ${text.format(subscribers)}, this page included; ${kept}. ${expiry}`);
+  say($("about"), `Subscribers: ${text.format(subscribers)}, with this page; ${kept}. ${expiry}`);
 }
 
 // Metrics: Prometheus' text format.
@@ -361,7 +363,7 @@ class Follower {
     const channel = await call(`v1/channels/${encodeURIComponent(this.name)}`).catch(() => ({ bytes: 0 }));
     if (this.#isClosed) return;
     const isMuch = channel.bytes > EARLIEST_BYTES;
-    if (isMuch) this.#add("gap", `${text.format(channel.messages)} older messages are not loaded, because they are many`);
+    if (isMuch) this.#add("gap", `${text.format(channel.messages)} older messages are not loaded: they are too large`);
     this.#subscription = push.subscribe([this.name], {
       cursor: isMuch ? "now" : "earliest",
       onMessage: (message) => this.#addMessage(message),
@@ -382,12 +384,14 @@ class Follower {
     const why = reason ? `: ${reason.detail ?? reason.title ?? "the server does not answer"}` : "";
     say($("live"), `${state.state}${why}`);
     $("live").dataset.is = state.state === "live" ? "good" : state.state === "catching-up" ? "" : "bad";
+    if (state.state === "live") look(); // it is a subscriber now
   }
 
   /** @param {import("../browser/pushup.d.ts").Message} message */
   #addMessage({ id, time, data, event, ephemeral }) {
     const words = JSON.stringify(data);
-    const cut = words.length > CHARACTERS ? `${words.slice(0, CHARACTERS)} … (${text.format(words.length)} characters)` : words;
+    const isLong = words.length > CHARACTERS;
+    const cut = isLong ? `${words.slice(0, CHARACTERS)} … (${text.format(words.length)} characters)` : words;
     const why = element("button", { type: "button", className: "link", title: "What became of it?" }, id);
     const about = element("div", { className: "about" }, element("span", {}, timeOf(time)), why);
     if (event) about.append(element("span", { className: "foreign" }, `event ${event}`));
@@ -483,15 +487,18 @@ async function why() {
 function* linesOf(trace) {
   yield ["asked", `node ${trace.node || "(unnamed)"}`];
   if (trace.time !== undefined) {
-    yield ["published", `${timeOf(trace.time)}${trace.key ? ` with key ${trace.key}` : ""}, ${text.format(trace.bytes)} bytes`];
+    const by = trace.key ? ` with key ${trace.key}` : "";
+    yield ["published", `${timeOf(trace.time)}${by}, ${text.format(trace.bytes)} bytes`];
     yield ["channels", trace.channels.join(", ")];
   }
   if ("acknowledged" in trace) yield ["accepted", trace.acknowledged ? "by this node" : "not by this node"];
   if (trace.traceparent) yield ["trace", trace.traceparent];
   yield ["now", fateOf(trace)];
   for (const { name, id, is_alive, applied, by, cursor, seen_at } of trace.nodes ?? []) {
-    const what = applied ? `reported it as applied at ${timeOf(by)}` : `has not applied it: at ${timeOf(seen_at)} it was at ${cursor}`;
-    yield ["node", `${name || id}${is_alive ? "" : ", no longer reports,"} ${what}`];
+    const what = applied
+      ? `reported it as applied at ${timeOf(by)}`
+      : `has not applied it: its last report, ${timeOf(seen_at)}, was ${cursor}`;
+    yield ["node", `${name || id}${is_alive ? "" : " (no longer reports)"} ${what}`];
   }
   const { reader } = trace;
   if (!reader) return;
@@ -507,8 +514,10 @@ function* linesOf(trace) {
 function fateOf({ fate, channels, kept_by = [], dropped, dropped_before }) {
   if (fate === "kept" && kept_by.length < channels.length)
     return `kept by ${kept_by.join(", ")}; dropped by the other channels`;
-  if (fate === "dropped")
-    return `dropped at ${timeOf(dropped.time)}: ${dropped.reason}${dropped.limit ? ` because of ${dropped.limit}` : ""}`;
+  if (fate === "dropped") {
+    const by = dropped.limit ? ` because of ${dropped.limit}` : "";
+    return `dropped at ${timeOf(dropped.time)}: ${dropped.reason}${by}`;
+  }
   if (fate === "forgotten")
     return `no longer known: if it was a message, it was dropped before ${timeOf(dropped_before)}`;
   if (fate === "ahead") return "not known here: this node has not applied its entry yet";

@@ -31,7 +31,9 @@ def test_its_files() -> None:
         assert (response.status, response.content_type) == (200, kind + b"; charset=utf-8")
         assert response.body == (FILES / name).read_bytes()
         headers = dict(response.headers)
-        assert headers[b"Content-Security-Policy"].startswith(b"default-src 'none'; script-src 'self'; style-src 'self'")
+        assert headers[b"Content-Security-Policy"].startswith(
+            b"default-src 'none'; script-src 'self'; style-src 'self'"
+        )
         assert headers[b"X-Content-Type-Options"] == b"nosniff"
         sizes += len(response.body)
     assert sizes < 40_000
