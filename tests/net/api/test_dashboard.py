@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import pushup
+from pushup.client import ClientError
 from pushup.net.api.application import Api
+from pushup.testing.in_process import InProcess
 from tests.net.in_memory_node import InMemoryNode
 
 FILES = Path(pushup.__file__).parent / "dashboard"
@@ -54,6 +56,25 @@ def test_where_others_can_listen(target: str) -> None:
     answer = InMemoryNode(api={"shows_dashboard": False}).call("GET", target)
     assert answer.status == 404
     assert "operator_listen" in answer.json["detail"]
+
+
+@pytest.mark.parametrize(
+    ("listen", "is_there"),
+    [
+        (["127.0.0.1:8080", "[::1]:8080", "unix:/run/pushup.sock"], True),
+        (["0.0.0.0:8080"], False),
+        (["127.0.0.1:8080", "10.0.0.5:8080"], False),
+    ],
+)
+def test_which_servers_have_it(listen: list[str], is_there: bool) -> None:
+    """Those that other machines cannot reach. HEAD is answered without the page."""
+    with InProcess(listen=listen, publish_keys=KEYS[0]).client() as client:
+        try:
+            client.call("HEAD", "/dashboard")
+        except ClientError as error:
+            assert (error.status, is_there) == (404, False)
+        else:
+            assert is_there
 
 
 def test_the_addresses_of_operators() -> None:
