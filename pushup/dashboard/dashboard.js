@@ -3,6 +3,7 @@
  * The dashboard: what it shows, and how to reach it, is in docs/operate/dashboard.md. Names and messages are hostile:
  * they get into the page as text only (`textContent`, `append`).
  */
+// @ts-ignore: the server has it there
 import { PushUp } from "../v1/pushup.js";
 
 const LOOK = 2_000; // milliseconds between two looks at the server
@@ -47,10 +48,10 @@ function show(body, rows, opens = false) {
   const shown = rows.map(([key, ...cells]) => {
     let row = old.get(key);
     if (!row) {
-      row = /** @type {HTMLTableRowElement} */ (element("tr"));
+      row = document.createElement("tr");
       row.dataset.key = key;
       for (const [n, head] of heads.entries()) {
-        const cell = element(n ? "td" : "th", { className: head.className });
+        const cell = element(n ? "td" : "th", { className: head.className, ...(!n && { scope: "row" }) });
         cell.dataset.label = head.textContent ?? "";
         if (!n && opens) cell.append(element("button", { type: "button", className: "link" }));
         row.append(cell);
@@ -97,6 +98,7 @@ class Refusal extends Error {
 /** @param {unknown} error */
 const reasonOf = (error) => (error instanceof Error ? error.message : String(error));
 
+/** @returns {Record<string, string>} */
 const authorization = () => (key ? { Authorization: `Bearer ${key}` } : {});
 
 /** Asks the server for JSON, or for text. @param {string} path @param {object} [body] */
@@ -154,7 +156,7 @@ async function look() {
     ["refusals-card", metrics, showMetrics],
     ["channel-card", channel, showChannel],
   ])) {
-    if (!result) continue;
+    if (!result || (card === "channel-card" && open !== follower?.name)) continue;
     const has = result.status === "fulfilled";
     $(card).classList.toggle("stale", !has);
     if (has) shown(result.value);
@@ -224,8 +226,7 @@ function showChannels() {
 }
 
 /** @param {any} channel */
-function showChannel({ name, subscribers, messages, bytes, expires }) {
-  if (follower?.name !== name) return;
+function showChannel({ subscribers, messages, bytes, expires }) {
   const expiry = `It ends at ${timeOf(Math.round(expires))} if nobody publishes.`;
   const kept = `messages kept: ${text.format(messages)}, ${sizeOf(bytes)}`;
   say($("about"), `Subscribers: ${text.format(subscribers)}, with this page; ${kept}. ${expiry}`);
@@ -340,9 +341,13 @@ function useKey(words) {
 
 // One channel: its messages as they come, and publishing.
 
+/** @type {import("../browser/pushup.d.ts").PushUp} */
 const push = new PushUp({ share: false });
-const { fetch: send } = push.environment;
-push.environment.fetch = (url, init) => send(url, { ...init, headers: { ...init.headers, ...authorization() } });
+const { environment } = push;
+const { fetch: send } = environment; // pushup.js sends tokens in the body, where keys are not looked for
+/** @type {typeof environment.fetch} */
+const withKey = (url, init) => send(url, { ...init, headers: { ...init.headers, ...authorization() } });
+environment.fetch = withKey;
 
 /** Shows the messages of a channel. */
 class Follower {
@@ -544,7 +549,12 @@ onClick("change-key", () => {
   if ($("key-form").hidden) askForKey();
   else $("key-form").hidden = true;
 });
-onSubmit("open", () => $("name").value && openChannel($("name").value));
+onSubmit("open", () => {
+  const name = $("name").value;
+  $("name").value = "";
+  if (name) openChannel(name);
+  showChannels();
+});
 onSubmit("publish", publish);
 onSubmit("why", why);
 onClick("channels", ({ target }) => target.matches("button") && openChannel(target.textContent));
@@ -557,11 +567,13 @@ for (const id of ["messages", "published"])
     $("why-card").scrollIntoView({ block: "nearest" });
     why();
   });
-for (const [id, to] of [["first", () => 0], ["next", () => channels.at(-1).id]])
-  onClick(id, () => {
-    after = to();
-    look();
-  });
+/** @param {number} channel */
+function turnTo(channel) {
+  after = channel;
+  look();
+}
+onClick("first", () => turnTo(0));
+onClick("next", () => turnTo(channels[channels.length - 1].id));
 for (const id of ["name", "sort"]) $(id).addEventListener("input", showChannels);
 const lookAgain = () => document.hidden || isRefused || shownLook !== looks || look();
 document.addEventListener("visibilitychange", lookAgain);

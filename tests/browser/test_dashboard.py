@@ -137,6 +137,11 @@ def test_an_operator_with_a_key(page: Page, tmp_path: Path) -> None:
         page.submit("why", id="other-7", cursor="")
         page.wait("why-card", "404: no message has this id")
 
+        page.do("[...$('channels').querySelectorAll('button')].find(each => each.textContent === 'news').click()")
+        page.wait("messages", '{"n":1}')
+        assert page.do("return $('messages').childElementCount") == 2
+        assert page.text("channel") == "news"
+
         assert page.do("return [window.hacked, document.images.length, document.scripts.length]") == [None, 0, 1]
         assert page.do("return violations") == []
         page.set_size(PHONE)
