@@ -319,7 +319,8 @@ function askForKey(refused) {
     $("key-form").hidden = false;
     $("key").focus();
   }
-  say($("key-error"), refused ? reasonOf(refused) : "");
+  const why = key ? reasonOf(refused) : "401: this server needs a publish key";
+  say($("key-error"), refused ? why : "");
 }
 
 /** @param {string} words */

@@ -95,7 +95,7 @@ def test_an_operator_with_a_key(page: Page, tmp_path: Path) -> None:
         assert caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}).status == 401
 
         page.open(f"http://{theirs}")
-        page.wait("key-error", "401: send a publish key")
+        page.wait("key-error", "401: this server needs a publish key")
         page.submit("key-form", key=OTHER_KEY)
         page.wait("key-error", "403: this publish key is unknown")
         assert page.rows("nodes") == []
@@ -149,7 +149,7 @@ def test_an_operator_with_a_key(page: Page, tmp_path: Path) -> None:
         page.do("document.body.setAttribute('style', 'color: red')")
         wait_until(lambda: page.do("return violations") == ["style-src-attr"], "the policy to be kept")
         page.do("$('forget-key').click()")
-        page.wait("key-error", "401: send a publish key")
+        page.wait("key-error", "401: this server needs a publish key")
         assert page.rows("nodes") == []
 
 
