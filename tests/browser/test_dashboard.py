@@ -145,6 +145,8 @@ def test_an_operator_with_a_key(page: Page, tmp_path: Path) -> None:
         assert page.do("return [window.hacked, document.images.length, document.scripts.length]") == [None, 0, 1]
         assert page.do("return violations") == []
         page.set_size(PHONE)
+        places = "[...document.querySelectorAll('html, .card, .scroll, #messages')]"
+        assert page.do(f"return {places}.filter(each => each.scrollWidth > each.clientWidth).length") == 0
         assert page.do("return document.documentElement.scrollWidth") == 360
         page.do("document.body.setAttribute('style', 'color: red')")
         wait_until(lambda: page.do("return violations") == ["style-src-attr"], "the policy to be kept")
