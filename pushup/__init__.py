@@ -16,6 +16,7 @@
 | `outbox/` | publishes the rows of an application's database; imports only the client |
 | `frameworks/` | live lists in Django, FastAPI and Flask, over the client |
 | `browser/` | the client for web pages: `pushup.js` |
+| `dashboard/` | the page for operators |
 | `testing/` | for the tests of applications: fixtures for pytest, and a server without sockets |
 | `cli/` | the command line |
 | `parts` | the parts that the settings choose: the broadcast, the node, and who authorizes polls |

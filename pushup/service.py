@@ -53,7 +53,7 @@ from pushup.net.api.publishers import Publishers
 from pushup.net.api.quotas import Quotas
 from pushup.net.api.streaming import Streaming
 from pushup.net.edge import Edge
-from pushup.net.listener import open_sockets
+from pushup.net.listener import is_public, open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
 from pushup.net.wait import STRATEGIES
 from pushup.node.node import Node
@@ -151,7 +151,11 @@ class PushUpService(InOrder):
             streaming=streaming,
         )
         shows_metrics = not settings.server.operator_listen
-        self._apis = [make_api(shows_metrics=shows_metrics), make_api(only_for_operators=True)]
+        shows_dashboard = not any(map(is_public, settings.server.listen))
+        self._apis = [
+            make_api(shows_metrics=shows_metrics, shows_dashboard=shows_dashboard),
+            make_api(only_for_operators=True),
+        ]
         kinds = 2 if settings.server.operator_listen else 1
         connections, reserved = host.connection_limit(
             settings.edge.connections_limit, settings.authorization.authorize_at_most, kinds * RESERVED_CONNECTIONS

@@ -230,7 +230,7 @@ def listed_as(path: Path) -> str | None:
         return path.name if (path / "__init__.py").exists() else None
     if path.suffix == ".py":
         return None if path.stem in ("__init__", "__main__") else path.stem
-    return path.name if path.suffix in (".lua", ".js", ".ts", ".json", ".c") else None
+    return path.name if path.suffix in (".lua", ".js", ".ts", ".json", ".c", ".html", ".css") else None
 
 
 def quoted_names(text: str) -> set[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from twisted.internet.task import Clock
@@ -142,7 +143,9 @@ class InMemoryNode:
         token_cookie: str = "",
         audited: tuple[str, ...] = (),
         quotas: QuotaSettings = QuotaSettings(),  # noqa: B008  # frozen
+        api: Mapping[str, bool] = MappingProxyType({}),
     ) -> None:
+        """`api`: more arguments of `Api`."""
         self.client = CLIENT
         """Who makes the next calls."""
         self.clock = clock or make_clock()
@@ -194,6 +197,7 @@ class InMemoryNode:
             machine=OneProcess(self.page.text, self.node.polls.subscribers, self.node.draining.set_out),
             poll_access=access,
             streaming=self.streaming,
+            **api,
         )
 
     @property

@@ -18,8 +18,8 @@ KEY = "a-publish-key-of-27-letters"
 AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
 
 OPERATORS_ALONE = [("/metrics", 404, 200)]
-EVERYBODY_ALONE = [("/v1/poll?channel=a&timeout=0", 200, 404), ("/v1/cursor", 200, 404)]
-BOTH = [("/healthz", 200, 200), ("/readyz", 200, 200), ("/v1/nodes", 401, 401)]
+EVERYBODY_ALONE = [("/v1/poll?channel=a&timeout=0", 200, 401), ("/v1/cursor", 200, 404)]
+BOTH = [("/healthz", 200, 200), ("/readyz", 200, 200), ("/v1/nodes", 401, 401), ("/dashboard", 200, 200)]
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def wait_strategy() -> str:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_who_is_answered_where(serve: Serve, tmp_path: Path, workers: int) -> None:
-    """Metrics only on the operators' addresses, polls only on the others; at log level debug each request is logged."""
+    """Metrics only on the operators' addresses, where polls need a right; at log level debug each request is logged."""
     theirs = [f"127.0.0.1:{free_port()}", f"unix:{tmp_path}/operators.sock"]
     with serve(
         workers=workers,
@@ -46,7 +46,7 @@ def test_who_is_answered_where(serve: Serve, tmp_path: Path, workers: int) -> No
                     assert operator.call("GET", path).status == operators, path
                 assert "operator_listen" in client.call("GET", "/metrics").value["detail"]
                 assert operator.call("GET", "/v1/nodes", headers=AUTHORIZED).status == 200
-                assert operator.call("POST", "/v1/messages", {"channels": ["a"]}, AUTHORIZED).status == 404
+                assert operator.call("DELETE", "/v1/messages?owner=a", headers=AUTHORIZED).status == 405
                 assert "pushup_held_polls" in operator.call("GET", "/metrics").text
         assert not {*theirs} & {*server.addresses}
         assert any("GET /metrics 200" in line for line in server.log_lines())

@@ -9,6 +9,8 @@
 | `tracing`, `health`, `backing_up` | those for operators |
 | `node_interface` | what all of these need of a node, and of all processes of a server |
 | `browser_client` | `pushup.js`, `answers.js`, `ai-sdk.js` for web pages |
+| `dashboard` | the page for operators |
+| `static_files` | what serves both: a file, its tag, its encodings |
 | `poll_parameters` | the parameters of a poll; what was made of query strings is remembered |
 | `bodies` | JSON -> values, and what is wrong with a body in plain words; values -> JSON |
 | `schemas` | the fields of this JSON, and the limits of what one request can ask for |

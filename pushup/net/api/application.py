@@ -5,6 +5,7 @@ All calls are documented, with examples that tests run, in docs/guide/.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +21,7 @@ from pushup.net.api.backing_up import BackingUp
 from pushup.net.api.browser_client import NAMES, Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
+from pushup.net.api.dashboard import FILES, Dashboard
 from pushup.net.api.erasing import Erasing
 from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.health import Operations
@@ -41,6 +43,9 @@ from pushup.net.requests_and_responses import Header, Request
 
 OPERATOR_RIGHTS: tuple[Right, ...] = ("operate", "revoke", "drain", "backup")
 """Their calls are answered at `operator_listen`, too."""
+
+OF_DASHBOARD = ("/v1/poll", "/v1/events", "/v1/messages", "/v1/pushup.js")
+"""What else the dashboard asks for there."""
 
 _log = Logger()
 
@@ -75,10 +80,11 @@ class Api:
         poll_access: PollAccess,
         streaming: Streaming | None = None,
         shows_metrics: bool = True,
+        shows_dashboard: bool = True,
         only_for_operators: bool = False,
     ) -> None:
         """`publication_limit_bytes` is the limit of a publication's body; without `streaming` there are no event
-        streams. `only_for_operators`: it has no other calls than theirs.
+        streams. `only_for_operators`: it has no other calls than theirs, and those of the dashboard.
         """
         self._node = node
         self._access = access
@@ -124,9 +130,10 @@ class Api:
             Call("GET", "/healthz", operations.health),
             Call("GET", "/readyz", operations.readiness),
             Call("GET", "/metrics", metrics),
+            Call("GET", "/dashboard", Dashboard(is_shown=shows_dashboard).show),
+            *(Call("GET", f"/dashboard/{name}", Dashboard(name, is_shown=shows_dashboard).show) for name in FILES),
         )
-        theirs = [call for call in calls if call.requires in OPERATOR_RIGHTS or not call.path.startswith("/v1/")]
-        self._router = Router(theirs if only_for_operators else calls)
+        self._router = Router(_for_operators(calls) if only_for_operators else calls)
 
     def admit(self, request: Request) -> int:
         """The limit of the body in bytes, once the head has been read.
@@ -205,6 +212,15 @@ class Api:
             self._answer_error(failure.value, request, exchange)
         elif not isinstance(failure.value, CancelledError):  # that is: its client has disconnected
             _internal_error(request, exchange, failure)
+
+
+def _for_operators(calls: Iterable[Call]) -> Iterator[Call]:
+    """Those at `operator_listen`. Its addresses may be reached by others than the usual ones: polls need a right."""
+    for call in calls:
+        if call.requires in OPERATOR_RIGHTS or not call.path.startswith("/v1/"):
+            yield call
+        elif call.path in OF_DASHBOARD and call.method != "DELETE":
+            yield call._replace(requires="operate") if call.requires == "read" else call
 
 
 def _internal_error(request: Request, exchange: Exchange, failure: Failure | None = None) -> None:
