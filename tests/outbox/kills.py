@@ -1,8 +1,8 @@
-"""`python -m tests.outbox.kills 300`: kill the application, relays, PushUp and PostgreSQL at random, under load.
+"""`python -m tests.outbox.kills 300 --page`: kill the application, relays, PushUp and PostgreSQL at random, under load.
 
 Then every committed message must have reached each follower once, and in the order that docs/guide/outbox.md promises;
 none that was rolled back. PushUp has a journal, so no gap may be reported. `--nodes 3`: three nodes, and a Redis that
-syncs each write and is killed as well.
+syncs each write and is killed as well. `--page`: a page in Chromium follows, too, by pushup.js.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
+from urllib.request import urlopen
 
+from selenium import webdriver
 from sqlalchemy import create_engine, select
 from sqlalchemy.pool import NullPool
 
@@ -30,9 +32,21 @@ from pushup.client import Client, Gap, Message
 from pushup.outbox.sqlalchemy import metadata
 from tests.outbox.application import facts, truth
 from tests.outbox.postgres_server import postgres
-from tests.server.redis_server import RedisServer, free_port
+from tests.server.chromium import chromium
+from tests.server.redis_server import RedisServer, free_port, until
 
 DRAIN_SECONDS = 60.0
+
+PAGE = """
+window.seen = [];
+window.gaps = 0;
+const { PushUp } = await import("/v1/pushup.js");
+new PushUp({ url: location.origin }).subscribe(["all"], {
+  cursor: "earliest",
+  onMessage: ({ data }) => seen.push(data),
+  onGap: () => gaps++,
+});
+"""
 
 
 @dataclass
@@ -90,7 +104,13 @@ class Victim(Protocol):
 
 
 def run(
-    kills: int, folder: Path, seed: int, show: Callable[[str], object] = lambda _: None, *, nodes: int = 1
+    kills: int,
+    folder: Path,
+    seed: int,
+    show: Callable[[str], object] = lambda _: None,
+    *,
+    nodes: int = 1,
+    with_page: bool = False,
 ) -> Result:
     """Kill so many processes, one each half to one and a half seconds."""
     rng = random.Random(seed)
@@ -139,6 +159,7 @@ def run(
             thread.start()
             stack.callback(thread.join)
             stack.callback(client.stop)
+        page = _open_page(stack.enter_context(chromium()), urls[0]) if with_page else None
         for number in range(kills):
             time.sleep(rng.uniform(0.5, 1.5))
             name = rng.choice(list(processes))
@@ -157,16 +178,41 @@ def run(
         with engine.connect() as connection:
             committed = set(connection.scalars(select(truth.c.name)))
         _wait_for(followers, len(committed))
+        if page is not None:
+            _wait(lambda: page.execute_script("return seen.length") >= len(committed))
         time.sleep(1.0)  # what comes twice, comes now
+        told = len(gaps)
+        if page is not None:
+            followers["page"] = list(page.execute_script("return seen"))
+            told += int(page.execute_script("return gaps"))
     renamed = (folder / "relay.log").read_text().count("restored or copied")
-    return Result(committed, followers, len(gaps), counts, renamed)
+    return Result(committed, followers, told, counts, renamed)
 
 
 def _wait_for(followers: dict[str, list[dict[str, Any]]], count: int) -> None:
     """Wait, but not for ever, until each has seen so many messages."""
+    _wait(lambda: all(len(seen) >= count for seen in followers.values()))
+
+
+def _wait(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + DRAIN_SECONDS
-    while time.monotonic() < end and any(len(seen) < count for seen in followers.values()):
+    while time.monotonic() < end and not condition():
         time.sleep(0.1)
+
+
+def _open_page(browser: webdriver.Chrome, url: str) -> webdriver.Chrome:
+    """A page that follows by pushup.js. Its module is loaded before anything is killed."""
+    until(lambda: _answers(url), "PushUp to answer")
+    browser.get(f"{url}/healthz")
+    browser.execute_async_script(f"(async () => {{{PAGE}}})().then(arguments[0])")
+    return browser
+
+
+def _answers(url: str) -> bool:
+    try:
+        return bool(urlopen(f"{url}/healthz", timeout=1))
+    except OSError:
+        return False
 
 
 def _node(serve: list[str], address: str, folder: Path, number: int) -> list[str]:
@@ -187,10 +233,18 @@ if __name__ == "__main__":
     parser.add_argument("kills", type=int)
     parser.add_argument("seed", type=int, nargs="?", default=os.getpid())
     parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
-        result = run(options.kills, Path(place), options.seed, partial(print, flush=True), nodes=options.nodes)
+        result = run(
+            options.kills,
+            Path(place),
+            options.seed,
+            partial(print, flush=True),
+            nodes=options.nodes,
+            with_page=options.page,
+        )
         faults = result.faults()
         print(f"seed {options.seed}, {time.monotonic() - began:.0f} s, {dict(result.kills)}")
         print(f"{len(result.committed)} committed messages, {result.gaps} gaps, {result.renamed} new names")
