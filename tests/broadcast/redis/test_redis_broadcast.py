@@ -1009,6 +1009,19 @@ def test_what_was_erased_leaves_redis_although_nothing_else_happens(cluster: Clu
     assert is_consistent(cluster)
 
 
+def test_a_node_behind_the_checkpoint_erases_nothing(cluster: Cluster) -> None:
+    """It would give the checkpoint of another node a head of its own, which is older than the rows."""
+    erase(cluster)
+    node = cluster.nodes[0]
+    replica = Replica(node.node, lambda tag, outcome: None)
+    epochs = EpochStarter(node_id="n", replica=replica, mark=None, wall=lambda: 1e9, random=lambda: 0.5)
+    saver = CheckpointSaver(replica=replica, epochs=epochs, clock=cluster.clock)
+    last = node.node.cursor.sequence
+    assert not saver.is_due(last)
+    cluster.advance(LOG_SECONDS, 0.5)
+    assert [saver.is_due(saved) for saved in (last, last + 1)] == [True, False]
+
+
 def test_another_node_finishes_what_the_first_began(cluster: Cluster) -> None:
     """The state says that something was erased."""
     erase(cluster)
