@@ -1,0 +1,32 @@
+"""`python -m tests.orders --seeds 20000 [--first 0]`: many seeds, and what they came by."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from collections import Counter
+
+from tests.orders.checker import BrokenPromise
+from tests.orders.world import STATES, run
+
+
+def main() -> int:
+    parser = ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    arguments = parser.parse_args()
+    reached: Counter[str] = Counter()
+    broken = 0
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
+        try:
+            reached += run(seed)
+        except BrokenPromise as error:
+            broken += 1
+            print(f"seed {seed}: {error}")
+    for state in STATES:
+        print(f"{reached[state]:>8}  {state}")
+    return bool(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
