@@ -22,7 +22,7 @@ def main() -> int:
             reached += run(seed)
         except BrokenPromise as error:
             broken += 1
-            print(f"seed {seed}: {error}")
+            print(f"seed {seed}: {error}", flush=True)
     for state in STATES:
         print(f"{reached[state]:>8}  {state}")
     return bool(broken)

@@ -139,10 +139,11 @@ class State:
     def place_at(self, sequence: int) -> tuple[str, Place]:
         """The prefix and the place, under the name that the order had there: before a split, that of the parent.
 
-        So what is shared by several logs has one place, and their parts of a cursor move together.
+        So what is shared by several logs has one place, and their parts of a cursor move together. Right at a split, all
+        of that has been seen, and each log is on its own.
         """
         for past in self.past:
-            if sequence <= past.upto:
+            if sequence < past.upto:
                 return past.prefix, Place(past.epoch, sequence)
         return self.prefix, Place(self.epoch, sequence)
 
@@ -269,11 +270,14 @@ Vector = dict[str, Place]
 
 
 def write_cursor(vector: Vector) -> str:
+    """Where there is only one log, a cursor is as it is today."""
+    if vector.keys() == {""}:
+        return f"{vector[''].epoch}-{vector[''].sequence}"
     return "~".join(f"{prefix}.{place.epoch}.{place.sequence}" for prefix, place in sorted(vector.items()))
 
 
 def read_cursor(text: str) -> Vector:
-    """A cursor of today, `<epoch>-<sequence>`, is a place in the log that has all channels."""
+    """A cursor of today is a place in the log that has all channels."""
     if "-" in text:
         epoch, _, sequence = text.partition("-")
         return {"": Place(epoch, int(sequence))}
@@ -522,16 +526,23 @@ class Node:
         gaps: list[Gap],
         limit: int,
     ) -> Answer:
-        """The first messages of those found, and the cursor after them."""
+        """The first messages of those found, and the cursor after them.
+
+        Of a log that has more, the client has seen all up to the last message taken: if that is another log's, up to
+        where the two were one.
+        """
         taken = sorted(found.values())[:limit]
         ids = {message.id for message in taken}
+        its = next((self.replicas[leaf] for leaf, messages in of_leaf.items() if taken and taken[-1] in messages), None)
         vector = dict(kept)
         for leaf, messages in of_leaf.items():
             state = self.replicas[leaf]
             if all(message.id in ids for message in messages):
                 vector[leaf] = Place(state.epoch, state.sequence)
                 continue
-            upto = max([seen[leaf], *(message.sequence for message in messages if message.id in ids)])
+            shared = [past.upto for past in state.past if its and past in its.past]
+            own = [message.sequence for message in messages if message.id in ids]
+            upto = max(seen[leaf], *own, min(taken[-1].sequence, max(shared, default=0)))
             prefix, place = state.place_at(upto)
             vector[prefix] = max(place, vector.get(prefix, place), key=lambda place: place.sequence)
         names = {
