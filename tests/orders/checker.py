@@ -4,7 +4,8 @@ Cursors are opaque here. Of an id it knows that it is `<epoch>-<sequence>`, and 
 
 | promise | here |
 |---|---|
-| an acknowledged message reaches every subscriber of its channels once, or a gap covers it | `_check_delivered`, `_check_message` |
+| an acknowledged message reaches every subscriber of its channels, or a gap covers it | `_check_delivered` |
+| no message comes twice | `_check_message` |
 | a gap is true: `lost` after a loss on that channel, `evicted` if enough came later | `_check_gap` |
 | the order of each log, and of each channel for publications one after the other | `_check_message`, `_check_order` |
 | the messages of one publication reach nobody in part | `_check_whole` |

@@ -6,6 +6,10 @@ docs/internals/after-one-order.md.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "internals" / "after-one-order.md"
+
 PUBLICATION_US = 24.4
 """Processor time of a publication, compiled, in the node that takes it ("Processor time")."""
 PUBLICATION_INTERPRETED_US = 51.0
@@ -45,7 +49,7 @@ def logs_followed(logs: int, channels: int) -> float:
 def rates() -> str:
     """Publications a second, by the number of logs, and nodes."""
     rows = [
-        "| nodes | logs | each node follows | today's following | batched following | appends a second for each Redis |",
+        "| nodes | logs | each node follows | following as today | batched | appends a second for each Redis |",
         "|---:|---:|---|---:|---:|---:|",
     ]
     for nodes in (8, 32):
@@ -54,9 +58,7 @@ def rates() -> str:
                 if logs > nodes / 2 or (logs == 1 and words == "one"):
                     continue
                 today, batched = (publications(nodes, followed, us) for us in (FOLLOW_TODAY_US, FOLLOW_US))
-                rows.append(
-                    f"| {nodes} | {logs} | {words} | {today:,.0f} | {batched:,.0f} | {batched / logs:,.0f} |"
-                )
+                rows.append(f"| {nodes} | {logs} | {words} | {today:,.0f} | {batched:,.0f} | {batched / logs:,.0f} |")
     return "\n".join(rows)
 
 
@@ -93,4 +95,4 @@ def unrouted() -> str:
 TABLES = (rates, memory, unrouted)
 
 if __name__ == "__main__":
-    print("\n\n".join(table() for table in TABLES))  # noqa: T201
+    print("\n\n".join(table() for table in TABLES))

@@ -1,9 +1,9 @@
 """K logs, each for the channels whose hash has one prefix, and nodes that follow the logs which their clients need.
 
-A log is an order of its own: epoch, sequences, time, as the one order is today. Prefixes are text of `0` and `1`; the log
-with the empty prefix has all channels. A *split* seals a log with its last entry and continues it in others, with longer
-prefixes. Each of these *children* has a part of the same state and goes on from the same sequence; the parent's name is a
-former name of it. So a cursor of the parent is a place in each child.
+A log is an order of its own: epoch, sequences, time, as the one order is today. Prefixes are text of `0` and `1`; the
+log with the empty prefix has all channels. A *split* seals a log with its last entry and continues it in others, with
+longer prefixes. Each of these *children* has a part of the same state and goes on from the same sequence; the parent's
+name is a former name of it. So a cursor of the parent is a place in each child.
 
 What the simulation tests already is simplified. Each call of a server is one step. A log whose server has lost
 something begins a new epoch, because no epoch spans two runs.
@@ -130,6 +130,15 @@ class State:
         part.keys = dict(self.keys)
         return part
 
+    def after(self, names: list[str], sequence: int) -> dict[Message, list[str]]:
+        """The messages after a sequence, each with those of the channels that keep it."""
+        found: dict[Message, list[str]] = {}
+        for name in names:
+            for message in self.channels[name].messages if name in self.channels else ():
+                if message.sequence > sequence:
+                    found.setdefault(message, []).append(name)
+        return found
+
     def find(self, place: Place) -> int | None:
         """The sequence up to which everything has been seen; None: this order does not know the place."""
         if place.epoch == self.epoch:
@@ -139,8 +148,8 @@ class State:
     def place_at(self, sequence: int) -> tuple[str, Place]:
         """The prefix and the place, under the name that the order had there: before a split, that of the parent.
 
-        So what is shared by several logs has one place, and their parts of a cursor move together. Right at a split, all
-        of that has been seen, and each log is on its own.
+        So what is shared by several logs has one place, and their parts of a cursor move together. Right at a split,
+        all of that has been seen, and each log is on its own.
         """
         for past in self.past:
             if sequence < past.upto:
@@ -327,9 +336,8 @@ class Node:
         """The prefix of the log in which this channel is now."""
         directory = self._directory or self.refresh()
         prefix = directory.leaf(channel)
-        if prefix in directory.splitting:
-            if self._phase(prefix) in ("committed", "lost"):
-                return next(child for child in directory.splitting[prefix] if bits_of(channel).startswith(child))
+        if prefix in directory.splitting and self._phase(prefix) in ("committed", "lost"):
+            return next(child for child in directory.splitting[prefix] if bits_of(channel).startswith(child))
         return prefix
 
     def _server(self, prefix: str) -> Server:
@@ -462,105 +470,81 @@ class Node:
     def answer(self, channels: tuple[str, ...], cursor: str, limit: int) -> Answer:
         """What comes after the cursor: `earliest`, `now`, or of an earlier answer. Raises: Unavailable.
 
-        Messages are taken in the order of their times, over all logs. Before a split, the logs' parts of the cursor are
-        one; so no log may be left out then, or a message on channels of several logs could come twice. After it, a log
-        that cannot be reached holds back no other.
+        Before a split, the logs' parts of the cursor are one; so no log may be left out then, or a message on channels
+        of several logs could come twice. After it, a log that cannot be reached holds back no other.
         """
         vector = {} if cursor in ("earliest", "now") else read_cursor(cursor)
-        seen: dict[str, int] = {}
+        parts: list[Part] = []
         kept: Vector = {}
         gaps: list[Gap] = []
-        found: dict[str, Message] = {}
-        of_leaf: dict[str, list[Message]] = {}
-        for leaf in sorted({self.leaf(channel) for channel in channels}):
-            mine = [channel for channel in channels if self.leaf(channel) == leaf]
+        by_leaf: dict[str, list[str]] = {}
+        for channel in channels:
+            by_leaf.setdefault(self.leaf(channel), []).append(channel)
+        for leaf, names in sorted(by_leaf.items()):
             if any(prefix != leaf and prefix.startswith(leaf) for prefix in vector):
                 self.refresh()  # the client knows of a split that this node does not
                 raise Unavailable
             prefix = max((prefix for prefix in vector if leaf.startswith(prefix)), key=len, default="none")
             try:
-                state = self._current(leaf, vector.get(prefix), is_start=not vector)
+                state = self._current(leaf, vector.get(prefix))
             except Unavailable:
                 if prefix != leaf:
                     raise
                 kept[leaf] = vector[leaf]
                 continue
-            after = 0 if cursor == "earliest" else state.sequence
-            if vector:
-                place = state.find(vector[prefix])
-                after = place or 0
-                if place is None:
-                    gaps += [Gap(channel, "lost") for channel in mine]
-            own = [state.channels[channel] for channel in mine if channel in state.channels]
-            if vector and place is not None:
-                gaps += [
-                    Gap(channel, "evicted")
-                    for channel in mine
-                    if channel in state.channels and state.channels[channel].dropped > after
-                ]
-            messages = {m.id: m for channel in own for m in channel.messages if m.sequence > after}
-            found |= messages
-            of_leaf[leaf] = list(messages.values())
-            seen[leaf] = after
-        if not seen:
+            if not vector:
+                after = 0 if cursor == "earliest" else state.sequence
+            elif (place := state.find(vector[prefix])) is None:
+                after = 0
+                gaps += [Gap(name, "lost") for name in names]
+            else:
+                after = place
+                gaps += [Gap(n, "evicted") for n in names if n in state.channels and state.channels[n].dropped > after]
+            parts.append(Part(state, after, state.after(names, after)))
+        if not parts:
             raise Unavailable
-        return self._cut(channels, found, of_leaf, seen, kept, gaps, limit)
+        taken, places = first_page(parts, limit)
+        messages = [
+            (m.id, m.data, tuple(c for c in channels if any(c in p.messages.get(m, ()) for p in parts))) for m in taken
+        ]
+        more = any(m not in taken for part in parts for m in part.messages)
+        return Answer(write_cursor(kept | places), tuple(messages), more, tuple(gaps))
 
-    def _current(self, leaf: str, place: Place | None, *, is_start: bool) -> State:
-        """The state of a log, far enough for this place in it."""
+    def _current(self, leaf: str, place: Place | None) -> State:
+        """The state of a log, far enough for this place in it; up to its end if there is none."""
         state = self.replicas.get(leaf)
-        if state is None or is_start or place is None:
-            state = self.follow(leaf)
-        known = place and state.find(place)
-        if place and (known is None or known > state.sequence):
+        if state is None or place is None:
+            return self.follow(leaf)
+        known = state.find(place)
+        if known is None or known > state.sequence:
             state = self.follow(leaf)  # what this node knows is not the newest, or it would know this place
         return state
 
-    def _cut(
-        self,
-        channels: tuple[str, ...],
-        found: dict[str, Message],
-        of_leaf: dict[str, list[Message]],
-        seen: dict[str, int],
-        kept: Vector,
-        gaps: list[Gap],
-        limit: int,
-    ) -> Answer:
-        """The first messages of those found, and the cursor after them.
 
-        Of a log that has more, the client has seen all up to the last message taken: if that is another log's, up to
-        where the two were one.
-        """
-        taken = sorted(found.values())[:limit]
-        ids = {message.id for message in taken}
-        its = next((self.replicas[leaf] for leaf, messages in of_leaf.items() if taken and taken[-1] in messages), None)
-        vector = dict(kept)
-        for leaf, messages in of_leaf.items():
-            state = self.replicas[leaf]
-            if all(message.id in ids for message in messages):
-                vector[leaf] = Place(state.epoch, state.sequence)
-                continue
-            shared = [past.upto for past in state.past if its and past in its.past]
-            own = [message.sequence for message in messages if message.id in ids]
-            upto = max(seen[leaf], *own, min(taken[-1].sequence, max(shared, default=0)))
-            prefix, place = state.place_at(upto)
-            vector[prefix] = max(place, vector.get(prefix, place), key=lambda place: place.sequence)
-        names = {
-            message.id: tuple(
-                c
-                for c in channels
-                if any(
-                    message in state.channels[c].messages
-                    for leaf in of_leaf
-                    if c in (state := self.replicas[leaf]).channels
-                )
-            )
-            for message in taken
-        }
-        return Answer(
-            write_cursor(vector),
-            tuple((message.id, message.data, names[message.id]) for message in taken),
-            len(taken) < len(found),
-            tuple(gaps),
-        )
+class Part(NamedTuple):
+    """What one log has for a poll."""
 
+    state: State
+    after: int
+    messages: dict[Message, list[str]]
+    """The messages after it, and which of the channels keep them."""
+
+
+def first_page(parts: list[Part], limit: int) -> tuple[list[Message], Vector]:
+    """The first messages of all logs, in the order of their times, and the cursor after them.
+
+    Of a log that has more, the client has seen all up to the last message of the page: if that is another log's, up to
+    where the two were one.
+    """
+    taken = sorted({message for part in parts for message in part.messages})[:limit]
+    last = next((part.state for part in parts if taken and taken[-1] in part.messages), None)
+    vector: Vector = {}
+    for state, after, messages in parts:
+        upto = state.sequence
+        if any(message not in taken for message in messages):
+            shared = [past.upto for past in state.past if last and past in last.past]
+            own = [message.sequence for message in messages if message in taken]
+            upto = max(after, *own, min(taken[-1].sequence, max(shared, default=0)))
+        prefix, place = state.place_at(upto)
+        vector[prefix] = max(place, vector.get(prefix, place), key=lambda place: place.sequence)
+    return taken, vector

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator
+from contextlib import suppress
 from itertools import count
 from random import Random
 from types import ModuleType
@@ -19,9 +20,9 @@ STEPS = 600
 SERVERS = 5
 
 STATES = (
-    "a loss during a split", "a loss after a split", "a split of a child", "a part of an answer", "a retry across a split",
-    "a refusal", "a cursor from before a split", "a page that ends before a split", "a node dies during a split",
-    "a gap: lost", "a gap: evicted", "a poll and a split at once",
+    "a loss during a split", "a loss after a split", "a split of a child", "a part of an answer",
+    "a retry across a split", "a refusal", "a cursor from before a split", "a page that ends before a split",
+    "a node dies during a split", "a gap: lost", "a gap: evicted", "a poll and a split at once",
 )  # fmt: skip
 """What a long run must have come by."""
 
@@ -64,7 +65,8 @@ class World:
         self._numbers = count(1)
         self.steps = {
             self.publish: 20, self.attempt: 24, self.poll: 60, self.subscribe: 4, self.read: 20, self.save: 4,
-            self.unfollow: 10, self.kill: 2, self.down: 4, self.up: 9, self.start_split: 6, self.help: 40, self.lose: 1.5,
+            self.unfollow: 10, self.kill: 2, self.down: 4, self.up: 9, self.start_split: 6, self.help: 40,
+            self.lose: 1.5,
         }  # fmt: skip
         if self.random.random() < 0.5:
             self.steps[self.lose] = 0  # nothing is ever lost, so no gap may say so
@@ -75,10 +77,8 @@ class World:
         for now, step in enumerate(self.random.choices(steps, weights, k=STEPS)):
             for server, skew in zip(self.servers, self.skew, strict=True):
                 server.clock = max(0, now + skew)
-            try:
+            with suppress(self.model.Unavailable):
                 step()
-            except self.model.Unavailable:
-                pass
         self.finish()
         self.checker.end()
         return self.reached
@@ -111,7 +111,7 @@ class World:
                 self.reached["a retry across a split"] += 1
             publisher.splits = publisher.splits or self.splits
             try:
-                result = node.publish(publisher.command)
+                result: Any = node.publish(publisher.command)
             except self.model.Refused:
                 self.reached["a refusal"] += 1
                 self.checker.refused(publisher.name)
@@ -143,7 +143,9 @@ class World:
         if len(self.clients) < 12:
             name = f"s{len(self.clients)}"
             cursor = self.random.choice(("earliest", "now"))
-            client = Client(name, self._some_channels(self.random.choice((1, 2, 3, 6))), cursor, self.random.choice((0, 0.5, 0.95)))
+            client = Client(
+                name, self._some_channels(self.random.choice((1, 2, 3, 6))), cursor, self.random.choice((0, 0.5, 0.95))
+            )
             self.checker.subscribes(name, client.channels, is_earliest=cursor == "earliest")
             self.clients.append(client)
 
@@ -215,9 +217,7 @@ class World:
             self.reached["a loss during a split"] += bool(prefixes)
         elif len(newest.leaves) > 1:
             self.reached["a loss after a split"] += bool(prefixes)
-        self.checker.loses(
-            frozenset(c for c in CHANNELS if any(bits_of(c).startswith(prefix) for prefix in prefixes))
-        )
+        self.checker.loses(frozenset(c for c in CHANNELS if any(bits_of(c).startswith(prefix) for prefix in prefixes)))
         server.lose(everything=bool(others) and self.random.random() < 0.5)
 
     def start_split(self) -> None:
