@@ -22,7 +22,7 @@ class Bug(NamedTuple):
 
 BUGS = (
     Bug(
-        50,
+        23,
         "right at a split, a log still has the place of its parent",
         "if sequence < past.upto:",
         "if sequence <= past.upto:",
@@ -40,7 +40,7 @@ BUGS = (
         "taken = sorted({message for part in parts for message in sorted(part.messages)[:limit]})",
     ),
     Bug(
-        144,
+        9,
         "a log that cannot be reached is left out, also before the split",
         "if prefix != leaf:\n                    raise\n                kept[leaf] = vector[leaf]",
         "if prefix not in vector:\n                    raise\n                kept[leaf] = vector[prefix]",
@@ -58,10 +58,10 @@ BUGS = (
         "if bits_of(name).startswith(prefix) and epoch == self.epoch\n",
     ),
     Bug(
-        71,
+        31,
         "a child does not know what its parent has dropped",
-        "Channel(channel.messages, channel.dropped)",
-        "Channel(channel.messages, channel.dropped if epoch == self.epoch else 0)",
+        "Channel(channel.messages, channel.dropped, ",
+        "Channel(channel.messages, channel.dropped if epoch == self.epoch else 0, ",
     ),
     Bug(
         2,
@@ -70,7 +70,7 @@ BUGS = (
         "part.keys = dict(self.keys) if epoch == self.epoch else {}",
     ),
     Bug(
-        26,
+        4,
         "a publication is refused, although it was published before the split",
         "for state in map(self.follow, leaves):",
         "for state in map(self.follow, leaves[:0]):",
@@ -88,26 +88,26 @@ BUGS = (
         "or",
     ),
     Bug(
-        125,
+        22,
         "nothing tells whether a missing child has been open",
         'return "committed" if log.is_committed else "sealed"',
         "places = (self._directory or self.refresh()).splitting.get(parent, {})\n"
         "        return 'committed' if all(self.servers[n].log(p) for p, n in places.items()) else 'sealed'",
     ),
     Bug(
-        2,
+        1,
         "children are used before the record that decides about them",
         'in ("committed", "lost"):\n            return next(',
         'in ("sealed", "committed", "lost"):\n            return next(',
     ),
     Bug(
-        5,
+        3,
         "a lost log begins again under the same name",
-        "State(prefix, self._new_name())",
-        'State(prefix, f"r{prefix}")',
+        "State(prefix, self._new_name(), time",
+        'State(prefix, f"r{prefix}", time',
     ),
     Bug(
-        153,
+        3,
         "a node begins a log again that was split, as it does not ask the other servers",
         "directory = self.refresh(from_all=True)\n        if prefix in directory.splitting:\n            raise",
         "directory = self._directory or self.refresh()\n        if prefix is None:\n            raise",

@@ -51,11 +51,13 @@ class Subscriber:
 
 
 class Checker:
-    def __init__(self, keep: int) -> None:
+    def __init__(self, keep: int, *, allows_late: bool = False) -> None:
+        """`allows_late`: a subscriber may be told of a loss from before it began."""
         self.now = 0
         self.publications: dict[str, Publication] = {}
         self.subscribers: dict[str, Subscriber] = {}
         self._keep = keep
+        self._allows_late = allows_late
         self._of: dict[str, Publication] = {}
         self._data_of: dict[str, str] = {}
         self._losses: list[tuple[int, frozenset[str]]] = []
@@ -147,7 +149,7 @@ class Checker:
         if channel not in subscriber.channels:
             raise BrokenPromise(f"a gap is true: {subscriber.name} was told of one on {channel}")
         if reason == "lost":
-            if not self._lost((channel,), subscriber.began):
+            if not self._lost((channel,), 0 if self._allows_late else subscriber.began):
                 raise BrokenPromise(f"a gap is true: {subscriber.name} was told of a loss on {channel}; there was none")
         else:
             on_it = [data for p in self.publications.values() for data, c in p.messages.items() if channel in c]

@@ -72,10 +72,12 @@ class Past(NamedTuple):
 
 
 class Channel:
-    def __init__(self, messages: Iterable[Message] = (), dropped: int = 0) -> None:
+    def __init__(self, messages: Iterable[Message] = (), dropped: int = 0, dropped_at: int = -1) -> None:
         self.messages = list(messages)
         self.dropped = dropped
         """The highest sequence that this channel does not keep any more."""
+        self.dropped_at = dropped_at
+        """Its time."""
 
 
 class Place(NamedTuple):
@@ -94,6 +96,8 @@ class State:
         self.sequence = sequence
         self.time = time
         self.past = past
+        self.began = time
+        """When the order began."""
         self.channels: dict[str, Channel] = {}
         self.keys: dict[str, tuple[str, ...]] = {}
 
@@ -116,18 +120,20 @@ class State:
             channel = self.channels.setdefault(name, Channel())
             channel.messages.append(message)
             if len(channel.messages) > KEEP:
-                channel.dropped = channel.messages.pop(0).sequence
+                first = channel.messages.pop(0)
+                channel.dropped, channel.dropped_at = first.sequence, first.time
 
     def part(self, prefix: str, epoch: str) -> State:
         """What a child begins with, or a copy. Keys go to all children: nothing tells where one would come again."""
         past = self.past if epoch == self.epoch else (*self.past, Past(self.prefix, self.epoch, self.sequence))
         part = State(prefix, epoch, self.sequence, self.time, past)
         part.channels = {
-            name: Channel(channel.messages, channel.dropped)
+            name: Channel(channel.messages, channel.dropped, channel.dropped_at)
             for name, channel in self.channels.items()
             if bits_of(name).startswith(prefix)
         }
         part.keys = dict(self.keys)
+        part.began = self.began
         return part
 
     def after(self, names: list[str], sequence: int) -> dict[Message, list[str]]:
@@ -393,11 +399,15 @@ class Node:
         server = self._server(prefix)
         log = server.log(prefix)
         if log is None:
-            server.begin(State(prefix, self._new_name()), server.run, is_open=True)
+            server.begin(State(prefix, self._new_name(), time=self._time(server)), server.run, is_open=True)
             log = server.log(prefix)
             assert log
         log.is_open = True
         return log
+
+    def _time(self, server: Server) -> int:
+        """The least time of an order that begins here."""
+        return server.clock
 
     def unfollow(self, prefix: str) -> None:
         self.replicas.pop(prefix, None)
