@@ -28,12 +28,6 @@ BUGS = (
         "if sequence <= past.upto:",
     ),
     Bug(
-        1553,
-        "a page that ends in one log says nothing about the others",
-        "upto = max(after, *own, min(",
-        "upto = max(after, *own, 0 * min(",
-    ),
-    Bug(
         2,
         "each log cuts a page for itself, also before the split",
         "taken = sorted({message for part in parts for message in part.messages})[:limit]",

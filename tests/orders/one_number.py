@@ -1,8 +1,8 @@
 """The other cursor: one number for all logs, the time up to which a client has seen everything.
 
-A node may only answer up to the *low-water mark*: the earliest time that one of the logs of these channels may still give
-to an entry. So it asks each of their servers for its clock, and a log that cannot be reached holds back all. The rest
-is the same model. An epoch that continues no other tells of the loss by the time at which it began.
+A node may only answer up to the *low-water mark*: the earliest time that one of the logs of these channels may still
+give to an entry. So it asks each of their servers for its clock, and a log that cannot be reached holds back all. The
+rest is the same model. An epoch that continues no other tells of the loss by the time at which it began.
 """
 
 from __future__ import annotations
