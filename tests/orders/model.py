@@ -207,24 +207,25 @@ class Server:
         self.run = 0
         self.clock = 0
         self._logs: dict[str, Log] = {}
-        self._directory: Directory | None = None
+        self.stored: Directory | None = None
+        """Its copy of the directory."""
 
     def lose(self, *, everything: bool) -> None:
         """It restarts without some of its latest writes; `everything`: it is empty."""
         self.run += 1
         if everything:
             self._logs.clear()
-            self._directory = None
+            self.stored = None
 
     @property
     def directory(self) -> Directory | None:
         self._reach()
-        return self._directory
+        return self.stored
 
     def learn(self, directory: Directory) -> None:
         self._reach()
-        if self._directory is None or self._directory.version < directory.version:
-            self._directory = directory
+        if self.stored is None or self.stored.version < directory.version:
+            self.stored = directory
 
     def log(self, prefix: str) -> Log | None:
         """None if it has none of this run."""

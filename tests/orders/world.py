@@ -297,7 +297,7 @@ class World:
         return node
 
     def _newest(self) -> Directory:
-        copies = [copy for server in self.servers if (copy := server._directory)]
+        copies = [copy for server in self.servers if (copy := server.stored)]
         return max(copies, key=lambda copy: copy.version, default=Directory(1, {"": 0}, {}))
 
     def _some_channels(self, number: int) -> tuple[str, ...]:
