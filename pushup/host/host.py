@@ -39,8 +39,11 @@ class Host(InOrder):
         wall: Callable[[], float] = time.time,
         uptime: Callable[[], float] = uptime,
         random: Callable[[], float] = random.random,
+        computed: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`reactor`: an IReactorFDSet, -Time, -TCP and -FromThreads. `wall` and `uptime`: see `pushup.clock`."""
+        """`reactor`: an IReactorFDSet, -Time, -TCP and -FromThreads. `wall` and `uptime`: see `pushup.clock`;
+        `computed`: see `ReactorWatch`.
+        """
         super().__init__()
         self.reactor = reactor
         self.demultiplexer = demultiplexer
@@ -51,7 +54,7 @@ class Host(InOrder):
         """Names this run of the server among the nodes of its cluster."""
         self.steady_time = SteadyTime(wall, uptime)
         self.metrics = Metrics()
-        self._reactor_watch = ReactorWatch(demultiplexer, reactor.seconds, uptime)
+        self._reactor_watch = ReactorWatch(demultiplexer, reactor.seconds, uptime, computed)
         self.page = MetricsPage(build(), self.metrics.collect, self._reactor_watch.metrics)
         failed = "clock monitoring failed; restart the server"
         self.add(

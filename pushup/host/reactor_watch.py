@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator
 
 from twisted.logger import Logger
@@ -33,7 +32,7 @@ class ReactorWatch:
         demultiplexer: Demultiplexer,
         seconds: Callable[[], float],
         uptime: Callable[[], float],
-        computed: Callable[[], float] = time.thread_time,
+        computed: Callable[[], float],
     ) -> None:
         """`seconds`: of the clock that timers are on; `uptime`: see `pushup.clock`; `computed`: seconds of a processor
         that this thread has used."""

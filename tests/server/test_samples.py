@@ -226,14 +226,16 @@ def test_a_message_that_does_not_arrive(serve: Serve, shell: Shell) -> None:
     """The first line prints what the second publishes; the third shows one message and one poll."""
     follow, publish, show = MY_MESSAGE.splitlines()
     with serve() as server, shell(server, f"exec {follow}") as following:
-        server.wait_for_held(1)
-        said = json.loads(output(shell(server, publish)))
-        assert following.stdout is not None
-        assert json.loads(following.stdout.readline())["id"] == said["id"]
-        server.wait_for_held(1)
-        shown = json.loads(output(shell(server, show)))
-        assert (shown["messages"], shown["subscribers"]) == (1, 1)
-        following.terminate()
+        try:
+            server.wait_for_held(1)
+            assert json.loads(output(shell(server, publish)))["id"]
+            assert following.stdout is not None
+            assert following.stdout.readline().endswith('  news  "test"\n')
+            server.wait_for_held(1)
+            shown = json.loads(output(shell(server, show)))
+            assert (shown["messages"], shown["subscribers"]) == (1, 1)
+        finally:
+            following.terminate()
 
 
 def test_what_became_of_a_message(serve: Serve, shell: Shell) -> None:

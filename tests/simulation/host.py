@@ -82,6 +82,7 @@ class SimulatedHost(Host):
             wall=process.clock.wall,
             uptime=process.clock.monotonic,
             random=random,
+            computed=lambda: 0.0,
         )
         self.run_id = run_id
         self._process = process
