@@ -133,7 +133,8 @@ def run(
             redis.start()
             stack.callback(redis.kill)
             broadcast, processes["redis"] = redis.url, redis
-        settings = {"retention_seconds": 3600, "retention_bytes": 500_000_000, "redis_durable": "true"}
+        settings: dict[str, object] = {"retention_seconds": 3600, "retention_bytes": 500_000_000}
+        settings |= {"retention_messages": 100_000, "redis_durable": "true"}
         serve = [*python, "pushup", "serve", "--broadcast", broadcast]
         serve += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         started = {
