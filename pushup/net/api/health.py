@@ -51,6 +51,6 @@ class Operations:
     def drain(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
         """Take the server out of rotation, or back (DELETE)."""
         is_out = request.method == b"POST"
-        what = "taken out of rotation: not ready, held polls are being answered" if is_out else "back in rotation"
-        _log.info("{what} (key {key}, {client})", what=what, key=grant.key_name or "none", client=exchange.client)
+        done = "taken out of rotation: not ready, held polls are being answered" if is_out else "back in rotation"
+        _log.info(done + " (key {key}, {client})", key=grant.key_name or "none", client=exchange.client)
         self._machine.set_out(is_out, lambda: exchange.respond(json_response({"draining": is_out})))
