@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import click
 
-from loadtest.beyond import far_away, journal, kills, peers, raw_events, redis_delay, stalls
+from loadtest.beyond import far_away, journal, kills, peers, raw_events, redis_delay, soak, stalls
 from loadtest.beyond.browsers import experiment as browsers
 from loadtest.beyond.browsers.drivers import BROWSERS
 from loadtest.beyond.browsers.scenarios import SCENARIOS
@@ -61,6 +61,7 @@ EXPERIMENTS = {
     "raw-events": raw_events,
     "redis-delay": redis_delay,
     "slow-backend": slow_backend,
+    "soak": soak,
     "stalls": stalls,
     "threads-or-events": threads_or_events,
     "traffic": push_or_pull,
