@@ -247,7 +247,7 @@ class Connection:
         if options is not None and options.close:
             self.on(Event.FINISHED)
         elif self.phase is QUEUED:
-            self._context.demultiplexer.soon(self._resume)
+            self._context.demultiplexer.in_turn(self._resume)
         else:
             self._settle()
 

@@ -173,6 +173,8 @@ class InMemoryDemultiplexer:
     def soon(self, call: Callable[[], None]) -> None:
         self._soon.append(call)
 
+    in_turn = soon
+
     def close(self) -> None:
         assert not self.wanted, "still watching"
 

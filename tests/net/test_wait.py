@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 
 from pushup.net.wait import STRATEGIES
 from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched
-from pushup.net.wait.epoll import OTHERS_LIMIT, EpollDemultiplexer
+from pushup.net.wait.epoll import NEXT_SECONDS, OTHERS_LIMIT, EpollDemultiplexer
 from pushup.testing.in_memory import InMemoryReactor
 from pushup.transport import SharedTransport
 
@@ -185,6 +185,32 @@ def test_deferred_calls_are_made_later(parts: Parts) -> None:
     parts.reactor.turn()
     parts.reactor.turn()
     assert calls == ["first", "second", "third"]
+
+
+@pytest.mark.skipif("epoll" not in STRATEGIES, reason="the other strategy leaves the order to the reactor")
+def test_what_arrives_does_not_wait_for_all_calls_in_turn() -> None:
+    """Many requests wait for their turn behind another one; what arrives meanwhile is read after a few of them."""
+    parts = Parts(partial(EpollDemultiplexer, turn_seconds=10.0, linger_seconds=0.0))
+    connection = parts.connect()
+    made: list[int] = []
+    read_after: list[int] = []
+
+    def call(number: int) -> None:
+        time.sleep(NEXT_SECONDS / 4)
+        made.append(number)
+        if number == 0:
+            connection.peer.send(b"abc")
+            parts.demultiplexer.in_turn(partial(call, 50))
+        if connection.reported and not read_after:
+            read_after.append(len(made))
+
+    for number in range(50):
+        parts.demultiplexer.in_turn(partial(call, number))
+    parts.demultiplexer.soon(lambda: made.append(-1))
+    parts.reactor.turn()
+    parts.close()
+    assert made == [-1, *range(51)], "in their order; one that is added is the last"
+    assert read_after[0] < 10
 
 
 @pytest.mark.skipif("epoll" not in STRATEGIES, reason="the other strategy has no turns of its own")

@@ -66,6 +66,9 @@ class Demultiplexer(Protocol):
     def soon(self, call: Callable[[], None]) -> None:
         """Call this after everything read in this batch is handled, never immediately."""
 
+    def in_turn(self, call: Callable[[], None]) -> None:
+        """As `soon`, but in the order of all these calls, and only some of them after each batch."""
+
     def close(self) -> None:
         """Stop watching everything."""
 

@@ -6,6 +6,7 @@ It is drained in batches. Connections need no reactor objects, and their events 
 from __future__ import annotations
 
 import select
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
@@ -22,6 +23,10 @@ BATCH = 256
 
 TURN_SECONDS = 0.005
 """How long batches are handled before the reactor's other readers and its timers get their turn."""
+
+NEXT_SECONDS = 0.001
+"""How long, after each batch, requests are answered that waited behind another one on their connection. The longer, the
+later are all others served while there are many of these."""
 
 LINGER_SECONDS = 0.005
 """How long a turn waits for its next batch when turns follow each other more closely than this, which saves a turn of
@@ -89,6 +94,7 @@ class EpollDemultiplexer:
         self._linger_seconds = linger_seconds
         self._unwatched_seconds = unwatched_seconds
         self._soon: list[Callable[[], None]] = []
+        self._in_turn: deque[Callable[[], None]] = deque()
         self._is_scheduled = False  # whether the reactor is going to make those calls
         self._turning = False
         self._last_turn = 0.0  # when it ended
@@ -135,6 +141,11 @@ class EpollDemultiplexer:
         if not self._turning:
             self._schedule()
 
+    def in_turn(self, call: Callable[[], None]) -> None:
+        self._in_turn.append(call)
+        if not self._turning:
+            self._schedule()
+
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -165,22 +176,32 @@ class EpollDemultiplexer:
         longest_wait = self._watch_others() if began - self._last_turn < self._linger_seconds else 0.0
         self._turning = True
         events = poll(0, BATCH)
-        while events or self._soon:
+        while events or self._soon or self._in_turn:
             self._handle(events)
             calls, self._soon = self._soon, []
             for call in calls:
                 make_call(call)
+            if self._in_turn:
+                self._make_calls_in_turn()
             if self._others_are_ready or monotonic() > end:
                 break
-            waits = longest_wait and not self._soon and len(events) < BATCH
+            waits = longest_wait and not (self._soon or self._in_turn) and len(events) < BATCH
             events = poll(self._until_timer(longest_wait) if waits else 0, BATCH)
         self._turning = False
         self._leave_others()
         self._last_turn = monotonic()
         if self._last_turn - began > self.longest_turn:
             self.longest_turn = self._last_turn - began
-        if self._soon:
+        if self._soon or self._in_turn:
             self._schedule()
+
+    def _make_calls_in_turn(self) -> None:
+        """Some of them. A call that adds another one is served again after all others."""
+        end = monotonic() + NEXT_SECONDS
+        while self._in_turn:
+            make_call(self._in_turn.popleft())
+            if monotonic() > end:
+                return
 
     def _until_timer(self, longest: float) -> float:
         """How long to wait: until the reactor's next timer is due, at most `longest`."""

@@ -78,6 +78,8 @@ class ReactorDemultiplexer:
     def soon(self, call: Callable[[], None]) -> None:
         self._reactor.callLater(0, call)
 
+    in_turn = soon
+
     def close(self) -> None:
         for connection in list(self._descriptors):
             self.remove(connection)
