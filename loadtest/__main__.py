@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import click
 
-from loadtest.beyond import far_away, journal, kills, peers, raw_events, redis_delay, soak, stalls
+from loadtest.beyond import far_away, journal, kills, peers, pushback, raw_events, redis_delay, soak, stalls
 from loadtest.beyond.browsers import experiment as browsers
 from loadtest.beyond.browsers.drivers import BROWSERS
 from loadtest.beyond.browsers.scenarios import SCENARIOS
@@ -58,6 +58,7 @@ EXPERIMENTS = {
     "kills": kills,
     "nodes": nodes,
     "peers": peers,
+    "pushback": pushback,
     "raw-events": raw_events,
     "redis-delay": redis_delay,
     "slow-backend": slow_backend,

@@ -63,6 +63,7 @@ PLAN: Mapping[str, Plan] = {
     "headline": Plan(100, 2000, (
         "headline", "headline-runs", "headline-memory", "headline-delay", "headline-stalled", "headline-channels",
     )),
+    "pushback": Plan(11, 60, ("pushback",)),
     "soak": Plan(17, 4330, ("soak", "soak-memory")),
     "kills": Plan(14, 400, ("kills",)),
     "workers": Plan(99, 1200, (

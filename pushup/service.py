@@ -52,6 +52,7 @@ from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.publishers import Publishers
 from pushup.net.api.quotas import Quotas
 from pushup.net.api.streaming import Streaming
+from pushup.net.api.turns import PublisherTurns
 from pushup.net.edge import Edge
 from pushup.net.listener import is_public, open_sockets
 from pushup.net.reserve import RESERVED_CONNECTIONS
@@ -136,6 +137,8 @@ class PushUpService(InOrder):
             random=host.random,
         )
         self._poll_access.url_tickets = make_url_tickets(settings)
+        turn_limit = settings.publication.turn_limit_seconds
+        turns = PublisherTurns(host.demultiplexer, host.metrics, host.reactor.seconds, turn_limit)
         make_api = partial(
             Api,
             node,
@@ -146,6 +149,7 @@ class PushUpService(InOrder):
             origins=origins,
             error_responder=ErrorResponder(host.metrics, host.reactor.seconds),
             publishers=Publishers(host.metrics, host.reactor.seconds, settings.server.audit_channels),
+            turns=turns,
             machine=machine,
             poll_access=self._poll_access,
             streaming=streaming,

@@ -136,6 +136,7 @@ class Refusal(Enum):
     NEW_EPOCH = "the message log has started a new epoch; retry"  # the command was for the one before
     UNKNOWN_OUTCOME = "this may or may not have been published; retry with the same Idempotency-Key"
     WAITING_LIMIT = "too many publications are waiting for the message log", Overloaded
+    BUSY = "more publications arrive than this server can carry out", Overloaded
     STOPPING = "the server is stopping"
     # Of polls, and why a node is not ready.
     OUTDATED = "this node has not caught up with the message log, and may lack the newest messages", Unavailable, False

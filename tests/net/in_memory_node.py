@@ -143,7 +143,7 @@ class InMemoryNode:
         token_cookie: str = "",
         audited: tuple[str, ...] = (),
         quotas: QuotaSettings = QuotaSettings(),  # noqa: B008  # frozen
-        api: Mapping[str, bool] = MappingProxyType({}),
+        api: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """`api`: more arguments of `Api`."""
         self.client = CLIENT

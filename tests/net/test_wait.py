@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 
 from pushup.net.wait import STRATEGIES
 from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched
-from pushup.net.wait.epoll import NEXT_SECONDS, OTHERS_LIMIT, EpollDemultiplexer
+from pushup.net.wait.epoll import IN_TURN_SECONDS, OTHERS_LIMIT, EpollDemultiplexer
 from pushup.testing.in_memory import InMemoryReactor
 from pushup.transport import SharedTransport
 
@@ -196,7 +196,7 @@ def test_what_arrives_does_not_wait_for_all_calls_in_turn() -> None:
     read_after: list[int] = []
 
     def call(number: int) -> None:
-        time.sleep(NEXT_SECONDS / 4)
+        time.sleep(IN_TURN_SECONDS / 4)
         made.append(number)
         if number == 0:
             connection.peer.send(b"abc")

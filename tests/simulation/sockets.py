@@ -159,6 +159,8 @@ class SimulatedDemultiplexer:
         if len(self._soon) == 1:
             self._process.later(0, self._call)
 
+    in_turn = soon
+
     def _call(self) -> None:
         calls, self._soon = self._soon, []
         for call in calls:

@@ -37,6 +37,7 @@ from pushup.net.api.router import Call, Router
 from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
 from pushup.net.api.tracing import Tracing
+from pushup.net.api.turns import PublisherTurns
 from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.http_errors import InternalError, problem
 from pushup.net.requests_and_responses import Header, Request
@@ -79,12 +80,14 @@ class Api:
         machine: ServerView,
         poll_access: PollAccess,
         streaming: Streaming | None = None,
+        turns: PublisherTurns | None = None,
         shows_metrics: bool = True,
         shows_dashboard: bool = True,
         only_for_operators: bool = False,
     ) -> None:
         """`publication_limit_bytes` is the limit of a publication's body; without `streaming` there are no event
-        streams. `only_for_operators`: it has no other calls than theirs, and those of the dashboard.
+        streams; without `turns` publications are carried out as they arrive. `only_for_operators`: it has no other
+        calls than theirs, and those of the dashboard.
         """
         self._node = node
         self._access = access
@@ -94,7 +97,7 @@ class Api:
         self._body_limit_bytes = polls.body_limit_bytes
         self._admitted: _Admitted | None = None  # most requests are complete when they are admitted, and called next
         polling = Polling(node, polls, poll_access)
-        publishing = Publishing(node, publication_limits, error_responder, access, publishers)
+        publishing = Publishing(node, publication_limits, error_responder, access, publishers, turns)
         channels = Channels(node, machine, error_responder, access)
         operations = Operations(node, access, machine)
         revoking = Revoking(node, error_responder)

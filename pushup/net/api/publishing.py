@@ -15,6 +15,7 @@ import re
 from typing import NamedTuple, get_args
 
 from msgspec import UNSET, Raw
+from twisted.internet.defer import Deferred
 
 from pushup.core.channel import Attributes, attributes_of
 from pushup.core.commands import Ack, Confirmation, Draft, Duplicate, Outcome, Producer, Publish, Published
@@ -35,6 +36,7 @@ from pushup.net.api.schemas import (
     PublishedOne,
 )
 from pushup.net.api.traceparent import traceparent_of
+from pushup.net.api.turns import PublisherTurns
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import MessageTooLarge
 from pushup.net.requests_and_responses import Request, Response
@@ -79,6 +81,7 @@ class Publishing:
         error_responder: ErrorResponder,
         access: Access,
         publishers: Publishers,
+        turns: PublisherTurns | None,
     ) -> None:
         self._node = node
         self._limits = limits
@@ -86,10 +89,18 @@ class Publishing:
         self._rules = access.rules
         self._quotas = access.quotas
         self._publishers = publishers
+        self._turns = turns
         self._seconds = publishers.seconds
         self._latency = node.metrics.publication_latency
 
-    def publish(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
+    def publish(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
+        turn = None if self._turns is None else self._turns.wait(grant.key_name, len(request.body))
+        if turn is None:
+            self._publish(request, exchange, grant)
+            return None
+        return turn.addCallback(lambda _: self._publish(request, exchange, grant))
+
+    def _publish(self, request: Request, exchange: Exchange, grant: Grant) -> None:
         began_at = self._seconds()
         key = request.header(b"idempotency-key")
         if len(key) > KEY_LIMIT:

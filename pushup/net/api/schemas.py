@@ -58,6 +58,8 @@ class PublicationLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     publication_channels_limit: int = 1000
     """Maximum number of channels of all messages in one publication together, a channel counted for each of its
     messages. A publication is applied in one go, on each node: 1000 take up to 6 ms."""
+    turn_limit_seconds: float = 0.5
+    """Maximum time for which a publication waits for its turn, if more arrive than can be carried out; then 503."""
 
 
 class MessageBody(Attributes, frozen=True):

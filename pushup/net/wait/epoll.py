@@ -24,9 +24,12 @@ BATCH = 256
 TURN_SECONDS = 0.005
 """How long batches are handled before the reactor's other readers and its timers get their turn."""
 
-NEXT_SECONDS = 0.001
-"""How long, after each batch, requests are answered that waited behind another one on their connection. The longer, the
-later are all others served while there are many of these."""
+IN_TURN_SECONDS = 0.001
+"""How long calls in turn are made after each batch, or a quarter of what the batch took, if that is longer. The longer,
+the later is everything else while there are many of these calls."""
+
+BUSY_BATCH = 32
+"""Events taken at a time while calls wait for their turn."""
 
 LINGER_SECONDS = 0.005
 """How long a turn waits for its next batch when turns follow each other more closely than this, which saves a turn of
@@ -175,18 +178,19 @@ class EpollDemultiplexer:
         end = began + self._turn_seconds
         longest_wait = self._watch_others() if began - self._last_turn < self._linger_seconds else 0.0
         self._turning = True
-        events = poll(0, BATCH)
+        events = poll(0, BUSY_BATCH if self._in_turn else BATCH)
         while events or self._soon or self._in_turn:
+            batch_began = monotonic()
             self._handle(events)
             calls, self._soon = self._soon, []
             for call in calls:
                 make_call(call)
             if self._in_turn:
-                self._make_calls_in_turn()
+                self._make_calls_in_turn(batch_began)
             if self._others_are_ready or monotonic() > end:
                 break
             waits = longest_wait and not (self._soon or self._in_turn) and len(events) < BATCH
-            events = poll(self._until_timer(longest_wait) if waits else 0, BATCH)
+            events = poll(self._until_timer(longest_wait) if waits else 0, BUSY_BATCH if self._in_turn else BATCH)
         self._turning = False
         self._leave_others()
         self._last_turn = monotonic()
@@ -195,9 +199,10 @@ class EpollDemultiplexer:
         if self._soon or self._in_turn:
             self._schedule()
 
-    def _make_calls_in_turn(self) -> None:
-        """Some of them. A call that adds another one is served again after all others."""
-        end = monotonic() + NEXT_SECONDS
+    def _make_calls_in_turn(self, batch_began: float) -> None:
+        """Some of them; what they add is at the end of the queue."""
+        now = monotonic()
+        end = now + max(IN_TURN_SECONDS, (now - batch_began) / 4)
         while self._in_turn:
             make_call(self._in_turn.popleft())
             if monotonic() > end:

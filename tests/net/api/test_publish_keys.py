@@ -217,7 +217,7 @@ def test_a_grant_for_some_channels(names: tuple[str, ...], error: type[PushUpErr
     node = InMemoryNode()
     error_responder = ErrorResponder(node.metrics, node.clock.seconds)
     publishers = Publishers(node.metrics, node.clock.seconds)
-    publishing = Publishing(node.node, PublicationLimits(), error_responder, node.access, publishers)
+    publishing = Publishing(node.node, PublicationLimits(), error_responder, node.access, publishers, None)
     channels = Channels(node.node, OneProcess(bytes, node.polls.subscribers), error_responder, node.access)
     drafts = [{"channels": ["a"], "data": 1}, {"channels": names, "data": 2}]
     calls: list[tuple[Callable[..., object], Any, Any]] = [
