@@ -9,6 +9,8 @@
 | `far_away` | long polls and event streams at a round trip of 80 ms | docs/lab/performance.md |
 | `stalls`, `stalls_client` | the longest turn of the reactor of a node that has much to do | docs/lab/performance.md |
 | `stalls_server`, `stalls_probe` | the server of that experiment, which times its turns | |
+| `pushback` | a flood of publications beside other clients | docs/lab/performance.md |
+| `soak` | an hour in which clients and channels come and go | docs/lab/performance.md |
 | `journal`, `journal_one_each` | the cost of writing to disk first, in groups or one by one | docs/lab/performance.md |
 | `redis_delay` | the cost of keeping the order in Redis | docs/lab/evaluation.md |
 | `kills` | repeated kill -9 of a server with a journal, under load: is anything lost? | docs/lab/performance.md |

@@ -17,6 +17,7 @@
 | `suggestions` | "did you mean ...?" |
 | `access`, `publish_keys` | request -> grant; a line of the setting `publish_keys` -> a key, and what it allows |
 | `publishers` | who publishes how much: counts, and a line of the log for each publication |
+| `turns` | publications wait for their turn when more arrive than can be carried out |
 | `quotas` | how much a publish key, a user or a client address may ask for |
 | `channel_rules` | who may poll and publish, by how the names of channels begin |
 | `cors` | which web pages may use this server (CORS) |

@@ -70,11 +70,10 @@ def test_publishers_take_turns(crowd: Crowd) -> None:
 
 def test_nobody_overtakes_those_who_wait(crowd: Crowd) -> None:
     """Also if a new batch has begun."""
-    for _ in range(AT_ONCE + 1):
-        crowd.publish("a")
-    crowd.turns._next_batch()
-    crowd.publish("b")
-    assert "b" not in crowd.begun
+    for _ in range(AT_ONCE):
+        crowd.publish("first")
+    crowd.demultiplexer.soon(lambda: crowd.publish("b"))  # when the next batch has begun, before anybody's turn
+    crowd.publish("a")
     crowd.demultiplexer.run()
     assert crowd.begun[-2:] == ["a", "b"]
 
