@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import random
 import sqlite3
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from pushup.outbox import Relay
+from pushup.outbox import relay as relay_module
 from pushup.outbox.sqlalchemy import add, metadata
 from tests.client.simulated_driver import HANGS, REFUSED, RESET, Reply, answer
 from tests.outbox.simulated_pushup import SimulatedPushUp
@@ -352,3 +355,24 @@ def test_run_ends_after_stop(database: Database, server: SimulatedPushUp, start:
     server.fault = lambda publish: publish()
     until_idle(start())
     assert server.messages == ["a"]
+
+
+def test_a_poke_wakes_it(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row is published at once, and not at the next look. A poke before `run` waits counts as well."""
+    monkeypatch.setattr(relay_module, "POLL_SECONDS", 60.0)
+    relay = start()
+    thread = threading.Thread(target=relay.run)
+    thread.start()
+    try:
+        for number in range(3):
+            database.add(number)
+            relay.poke()
+            end = time.monotonic() + 10.0
+            while len(server.messages) <= number and time.monotonic() < end:
+                time.sleep(0.01)
+    finally:
+        relay.stop()
+        thread.join()
+    assert server.messages == [0, 1, 2]
