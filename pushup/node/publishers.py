@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from twisted.logger import Logger
@@ -22,26 +23,21 @@ LOG_SECONDS = 60.0
 NONE = "(none)"
 """What stands for the prefix of channels without a policy, and for the name of a key that has none."""
 
-LABELS = ("prefix", "key")
-
 _log = Logger()
+
+F = TypeVar("F", CounterMetricFamily, GaugeMetricFamily)
 
 
 def publisher_metrics(state: ReplicatedState, now: float) -> Iterator[Metric]:
     """What each publisher has published, what is kept of it and what was evicted. Every replica has the same."""
     drops, shelves = state.cache.drops, _shelves(state)
-    messages = CounterMetricFamily("pushup_publisher_messages", "Messages published", labels=LABELS)
-    text = "Bytes published, as they count against retention_bytes"
-    size = CounterMetricFamily("pushup_publisher_bytes", text, labels=LABELS)
-    text = "Messages dropped before their retention time, by the limit that was reached"
-    evicted = CounterMetricFamily("pushup_publisher_evicted_messages", text, labels=(*LABELS, "limit"))
-    text = "Bytes that count against retention_bytes"
-    kept = GaugeMetricFamily("pushup_publisher_cached_bytes", text, labels=LABELS)
-    text = "Age of the oldest message; 0 if there is none"
-    age = GaugeMetricFamily("pushup_publisher_oldest_message_age_seconds", text, labels=LABELS)
-    text = "How long these messages are to be kept"
-    retention = GaugeMetricFamily("pushup_publisher_retention_seconds", text, labels=LABELS)
-    for publisher in sorted({*drops.publishers, *shelves}):
+    messages = _family(CounterMetricFamily, "messages", "Messages published")
+    size = _family(CounterMetricFamily, "bytes", "Bytes published, as they count against retention_bytes")
+    evicted = _family(CounterMetricFamily, "evicted_messages", "Messages dropped before their retention time", "limit")
+    kept = _family(GaugeMetricFamily, "cached_bytes", "Bytes that count against retention_bytes")
+    age = _family(GaugeMetricFamily, "oldest_message_age_seconds", "Age of the oldest message; 0 if there is none")
+    retention = _family(GaugeMetricFamily, "retention_seconds", "How long these messages are to be kept")
+    for publisher in {**drops.publishers, **shelves}:
         labels, shelf = _shown(publisher), shelves.get(publisher)
         if (counts := drops.publishers.get(publisher)) is not None:
             messages.add_metric(labels, counts.messages)
@@ -85,6 +81,10 @@ class EvictionLog:
             percent=100 * kept.largest.bytes / kept.bytes,
             bytes=kept.bytes,
         )
+
+
+def _family(kind: type[F], name: str, text: str, *more_labels: str) -> F:
+    return kind(f"pushup_publisher_{name}", text, labels=("prefix", "key", *more_labels))
 
 
 def _shelves(state: ReplicatedState) -> dict[tuple[str, str], Shelf]:
