@@ -48,8 +48,8 @@ MARK_TIMEOUT_SECONDS = 30.0
 """How long a write of the mark may take before it counts as failed; nobody waits for it."""
 
 
-def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Holder]:
-    """The node that follows this broadcast."""
+def make_node(settings: Settings, host: Host, broadcast: Broadcast, number: int = 1) -> Node[Holder]:
+    """The node that follows this broadcast. `number`: of the worker; all of them evict the same messages."""
     node: Node[Holder] = Node(
         limits=settings.queue,
         hold_limits=settings.hold,
@@ -61,6 +61,7 @@ def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Hold
         metrics=host.metrics,
         name=settings.server.node_name or socket.gethostname(),
         version=f"{__version__}, {build()}",
+        logs_evictions=number == 1,
     )
     node.settings = digests(settings)
     return node

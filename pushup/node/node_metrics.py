@@ -8,6 +8,7 @@ from typing import Any
 from pushup.broadcast import Broadcast
 from pushup.metrics import Metric, gauge
 from pushup.node.node import Node
+from pushup.node.publishers import publisher_metrics
 
 
 def node_metrics(node: Node[Any], broadcast: Broadcast) -> Iterator[Metric]:
@@ -25,4 +26,5 @@ def node_metrics(node: Node[Any], broadcast: Broadcast) -> Iterator[Metric]:
     yield gauge("retention_bytes", "The limit retention_bytes", state.limits.retention_bytes)
     yield gauge("retention_seconds", "The limit retention_seconds", state.limits.retention_seconds)
     yield gauge("oldest_message_age_seconds", "Age of the oldest message", state.cache.age(broadcast.now()))
+    yield from publisher_metrics(state, broadcast.now())
     yield gauge("waiting_bytes", "Bytes that count against waiting_limit_bytes", broadcast.waiting_bytes)

@@ -67,7 +67,7 @@ class Worker:
         """A server as any other, with the parent's sockets, its order and its questions. Raises: SettingsError."""
         host = Host(self._reactor, STRATEGIES[settings.server.wait_strategy](self._reactor))
         broadcast = self._make_broadcast(settings, host)
-        node = make_node(settings, host, broadcast)
+        node = make_node(settings, host, broadcast, self._number)
         self._siblings = ServerQueries(
             self._link.send, str(self._number), host.page, node.polls.subscribers, node.draining.set_out, self._reactor
         )

@@ -500,3 +500,19 @@ def test_workers_with_redis(serve: Serve, stack: ExitStack, redis: RedisServer, 
         with server.caller() as caller:
             assert data_of(try_to_poll(caller, "a")) == [1]
         wait_for_another(server, first)
+
+
+def test_one_worker_says_who_takes_the_memory(serve: Serve) -> None:
+    """All of them evict the same messages, and count them."""
+    told = "Key (none) takes 100 %"
+    with serve(workers=2, retention_bytes="64KiB") as server, server.caller() as caller:
+        server.expect_log(re.escape(told))
+        for _ in range(100):
+            caller.publish(["a"], 1)
+        name = "publisher_evicted_messages_total"
+        labels = 'key="(none)",limit="retention_bytes",prefix="(none)"'
+        for worker in "12":
+            metric = f'{name}{{{labels},worker="{worker}"}}'
+            wait_until(lambda one=metric: server.metric(re.escape(one)) > 5, "the worker to evict")  # type: ignore[misc]
+        time.sleep(2.2)  # each looks once a second
+        assert [told in line for line in server.log_lines()].count(True) == 1
