@@ -73,25 +73,26 @@ class Result:
     def _faults(self, follower: str, seen: Seen) -> list[str]:
         """What no gap explains: a part between two gaps has to be in order, with nothing twice and nothing missing."""
         wrong = []
-        places: dict[str, int] = {}
+        places: dict[str, int] = {}  # where each was seen first
+        parts: dict[str, int] = {}  # and in which part last
         last: dict[str, int] = {}
-        part = 0  # between two gaps
-        parts: dict[str, int] = {}
+        part = 0
         for place, message in enumerate(seen):
             if message is None:
                 part += 1
                 last.clear()
                 continue
-            name, after = message["name"], message["after"]
+            name = message["name"]
             writer, _, number = name.rpartition("-")
             if last.get(writer, -1) >= int(number):
                 wrong.append(f"{name} after a later one of its writer")
             last[writer] = int(number)
-            if after is not None and parts.get(after, part) == part and places.get(after, place) >= place:
-                wrong.append(f"{name} before {after}")
             if parts.get(name) == part:
                 wrong.append(f"{name} twice")
-            places[name], parts[name] = place, part
+            places.setdefault(name, place)
+            parts[name] = part
+        afters = {message["name"]: message["after"] for message in seen if message is not None}
+        wrong += [f"{name} before {after}" for name, after in afters.items() if places.get(after, -1) > places[name]]
         wrong += [
             f"{name} is missing" for name in self.committed - places.keys() if not _is_beside_gap(name, parts, part)
         ]
