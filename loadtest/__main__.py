@@ -12,7 +12,18 @@ from typing import Any, Protocol
 
 import click
 
-from loadtest.beyond import far_away, journal, kills, peers, pushback, raw_events, redis_delay, soak, stalls
+from loadtest.beyond import (
+    capacity,
+    far_away,
+    journal,
+    kills,
+    peers,
+    pushback,
+    raw_events,
+    redis_delay,
+    soak,
+    stalls,
+)
 from loadtest.beyond.browsers import experiment as browsers
 from loadtest.beyond.browsers.drivers import BROWSERS
 from loadtest.beyond.browsers.scenarios import SCENARIOS
@@ -47,6 +58,7 @@ class Experiment(Protocol):
 EXPERIMENTS = {
     "blocked-client": blocked_client,
     "browsers": browsers,
+    "capacity": capacity,
     "cluster-kills": cluster_kills,
     "designs": designs,
     "echo": echo,

@@ -30,6 +30,7 @@ class Plan(NamedTuple):
 
 
 PLAN: Mapping[str, Plan] = {
+    "capacity": Plan(60, 120, ("capacity",)),
     "far-away": Plan(11, 65, ("far-away",)),
     "raw-events": Plan(14, 420, ("raw-events",)),
     "stalls": Plan(28, 150, ("stalls",)),

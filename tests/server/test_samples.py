@@ -81,6 +81,7 @@ NOT_RUN = {
     "docs/lab/designs.md: python -m loadtest designs": "tests/loadtest/test_designs.py runs it in small",
     "docs/lab/evaluation.md: python -m venv": "half an hour; tests/loadtest runs each experiment in small",
     "docs/lab/evaluation.md: .venv/bin/pushup serve": "locust's page waits for somebody to press a button",
+    "docs/operate/capacity.md: ": "formulas; tests/loadtest/test_capacity.py calculates with them",
     "docs/operate/proxy.md: upstream pushup": "tests/server/test_streams_behind_proxies.py runs it, without TLS",
     "docs/operate/proxy.md: www.example.org": "run by hand, with the version that the page names",
 }
