@@ -48,8 +48,8 @@ MARK_TIMEOUT_SECONDS = 30.0
 """How long a write of the mark may take before it counts as failed; nobody waits for it."""
 
 
-def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Holder]:
-    """The node that follows this broadcast."""
+def make_node(settings: Settings, host: Host, broadcast: Broadcast, worker: str = "") -> Node[Holder]:
+    """The node that follows this broadcast. `worker`: what tells it from the other workers of its server."""
     node: Node[Holder] = Node(
         limits=settings.queue,
         hold_limits=settings.hold,
@@ -59,7 +59,7 @@ def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Hold
         soon=host.demultiplexer.soon,
         random=host.random,
         metrics=host.metrics,
-        name=settings.server.node_name or socket.gethostname(),
+        name=f"{settings.server.node_name or socket.gethostname()} {worker}".rstrip(),
         version=f"{__version__}, {build()}",
     )
     node.settings = digests(settings)
