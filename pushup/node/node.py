@@ -138,7 +138,7 @@ class Node(HoldsState, Generic[H]):
 
     def why_not_ready(self) -> PushUpError | None:
         """Why load balancers should send no new clients here; None if they may."""
-        if self.is_draining or self.draining.is_out:
+        if self.draining.sends_away:
             return Refusal.DRAINING()
         return self._broadcast.why_not_ready()
 
@@ -255,7 +255,10 @@ class Node(HoldsState, Generic[H]):
 
     def member(self, id: str) -> Member:  # noqa: A002
         """What the other nodes are told about this one."""
-        return Member(id, self._name, self.addresses, str(self.cursor), self.polls.count, self._version, self.settings)
+        return Member(
+            id, self._name, self.addresses, str(self.cursor), self.polls.count, self._version, self.settings,
+            self.draining.sends_away,
+        )  # fmt: skip
 
     # Stopping.
 

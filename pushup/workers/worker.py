@@ -39,7 +39,7 @@ class Worker:
 
     def __init__(self, number: int, links: list[socket.socket], listening: list[socket.socket], reactor: Any) -> None:
         """`links`: sockets to the parent, for control and, unless the order is in Redis, for the order."""
-        self._number = number
+        self._number, self._name = number, f"worker {number}"
         self._control, *self._order = links
         self._listening = listening
         self._reactor = reactor
@@ -52,8 +52,8 @@ class Worker:
         use_monotonic_clock(self._reactor)
         faulthandler.enable()
         tune_garbage_collector()
-        name = f"worker {self._number}"
-        self._set_log_level = start_logging(settings.server.log_level, settings.server.log_format, process=name)
+        server = settings.server
+        self._set_log_level = start_logging(server.log_level, server.log_format, process=self._name)
         raise_file_limit()
         self._service = self._make_service(settings)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -69,6 +69,7 @@ NOT_RUN = {
     "docs/internals/histories.md: cd tests/history/porcupine": "tests/history/test_porcupine.py builds it and runs it",
     "docs/internals/histories.md: python -m tests.simulation": "tests/history/test_simulated.py and test_file.py",
     'docs/internals/histories.md: {"event"': "tests/history/test_document.py judges it",
+    "docs/lab/incidents.md: ": "what was seen and done on one day",
     "docs/lab/museum.md: .venv/bin/pytest": "it runs tests",
     "docs/internals/conformance.md: PYTHONPATH=. python": "minutes; needs Nchan; tests/conformance runs the suite",
     "docs/internals/conformance.md: GET /sub/1/L": "what Nchan answered, by hand",

@@ -163,7 +163,7 @@ def test_nodes_and_acknowledgements(serve: Serve) -> None:
             found = caller.call("GET", "/v1/nodes").value["nodes"]
             return sorted((node["id"], node["name"]) for node in found)
 
-        wait_until(lambda: nodes() == [("1", "here"), ("2", "here"), ("3", "here")], "all nodes")
+        wait_until(lambda: nodes() == [(n, f"here worker {n}") for n in "123"], "all nodes")
         reply = caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 1, "ack": "stable"})
         assert (reply.status, reply.value["ack"], reply.value["nodes"]) == (201, "stable", 3)
 
