@@ -95,7 +95,7 @@ def _paper(paper: Paper, saved: Saved) -> str:
         "<tr>"
         + "".join(
             f'<td class="text">{_plain(cell)}</td>'
-            for cell in (one.item.place, one.item.says, one.item.value, one.ours, one.agrees, one.why)
+            for cell in (one.item.place, one.item.says, one.item.value, one.ours, one.verdict, one.why)
         )
         + "</tr>"
         for one in compare(paper, saved)
