@@ -52,7 +52,8 @@ def _measured(saved: Saved, name: str) -> str:
     except NotMeasured:  # a table with the paper's values only
         return NOT_MEASURED
     parts = [f"`{about['command']}`"]
-    parts += [str(about[key]) for key in ("machine", "load", "note") if key in about]
+    parts += [str(about[key]) for key in ("commit", "date", "machine", "load", "note") if key in about]
+    parts += [f"{key}: {about[key]}" for key in ("load average", "disturbances") if key in about]
     parts += [f"Python {about['python']}"] if "python" in about else []
     parts += [f"{shown(round(about['seconds']))} s"] if "seconds" in about else []
     return f"*Measured with* {'; '.join(parts)}."
@@ -84,16 +85,16 @@ def _threads_or_events(name: str, saved: Saved) -> str:
         cells: list[Value] = [same[0]["connections"]]
         cells += [one["memory MB"] for one in same]
         cells += [f"{shown(one['mean trip s'])} ({shown(one['p99 s'])}){_spread(one, 'mean trip s')}" for one in same]
-        cells += [one["received %"] for one in same]
+        cells += [f"{shown(one['received %'])}{_spread(one, 'received %')}" for one in same]
         cells += [f"{shown(one[COST])}{_spread(one, COST)}" for one in same]
         rows.append(tuple(cells))
     return table(head, rows, texts=0)
 
 
 def _spread(row: Row, column: str) -> str:
-    """The least and the greatest value of the rounds, after a comma; nothing if the row has none."""
-    found = str(row.get(f"{column}, from to", ""))
-    return f", {found.replace(' ', ' to ')}" if found else ""
+    """The least and the greatest value of the rounds, after a comma; nothing if they are the same, or not known."""
+    least, _, greatest = str(row.get(f"{column}, from to", "")).partition(" ")
+    return f", {least} to {greatest}" if least != greatest else ""
 
 
 def _by_nodes(name: str, column: str, saved: Saved, factor: float = 1.0) -> str:

@@ -29,10 +29,10 @@ def count(judged: Iterable[Compared]) -> dict[str, int]:
 
 def title_of(figure: str, saved: Saved) -> str:
     """The title of a figure, with the paper and the place in it that it repeats; empty if it was not drawn."""
-    file = saved.folder.parent / "figures" / f"{figure}.svg"
-    if not file.exists():
+    file = next((file for file in saved.drawn() if file.stem == figure), None)
+    if file is None:
         return ""
-    title = re.sub(r" \((in place of )?[^()]*Figure[^()]*\)", "", figure_about(file)[0] or figure)
+    title = re.sub(r" \((?!in place)[^()]*Figure[^()]*\)", "", figure_about(file)[0] or figure)
     places = [f"{paper.name}, {item.place}" for paper in PAPERS for item in paper.items() if figure in item.figures]
     return f"{places[0]}: {title}" if places else title
 

@@ -241,3 +241,22 @@ def test_every_reading_is_used() -> None:
             for name in re.findall(r"\b[a-z]\w*\b", " ".join(ast.unparse(target) for target in node.targets))
         }  # fmt: skip
         assert named | assigned == {item.reads for item in paper.items() if item.reads}
+
+
+GIVEN = {
+    "evaluation.md": {"2010", "8000", "16"},
+    "papers.md": {"2005", "2,048", "64"},
+}
+"""Numbers in the text that are not measured: years, words of a paper, KB of a thread's stack in Linux, constants."""
+
+
+@pytest.mark.parametrize("page", GIVEN)
+def test_the_numbers_in_the_text_stand_in_the_results(page: str) -> None:
+    """Each number around the generated parts is in one of them, so that no measurement is told that has no result."""
+    text = (LAB / page).read_text()
+    number = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]*[a-zA-Z_])")
+    generated = {one.rstrip(",") for part in GENERATED.finditer(text) for one in number.findall(part[0])}
+    by_hand = re.sub(r"^    .*$|`[^`]*`|\]\([^)]*\)|<http[^>]*>", "", GENERATED.sub("", text), flags=re.MULTILINE)
+    found = {one.rstrip(",") for one in number.findall(by_hand)}
+    assert len(found) > 5
+    assert found - generated == GIVEN[page]

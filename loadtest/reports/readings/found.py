@@ -36,7 +36,7 @@ class Criterion(NamedTuple):
     @property
     def rule(self) -> str:
         """The metric and its bounds; what we measured only if that is outside of them."""
-        low, high = _exact(self.least), _exact(self.most)
+        low, high = shown(self.least), shown(self.most)
         if self.least == self.most:
             bounds = f"exactly {low}"
         elif math.isinf(self.most):
@@ -47,7 +47,10 @@ class Criterion(NamedTuple):
             bounds = f"{low} to {high}"
         if self.met:
             return f"{self.metric}: {bounds}"
-        return f"{self.metric}: {bounds}, **{NOT_MEASURED if self.value is None else f'is {_exact(self.value)}'}**"
+        if self.value is None:
+            return f"{self.metric}: {bounds}, **{NOT_MEASURED}**"
+        rounded = shown(self.value)
+        return f"{self.metric}: {bounds}, **is {rounded if rounded not in (low, high) else format(self.value, '.5g')}**"
 
 
 class Found(NamedTuple):
@@ -69,11 +72,6 @@ class Found(NamedTuple):
     @property
     def rule(self) -> str:
         return "; ".join(one.rule for one in self.criteria)
-
-
-def _exact(value: float) -> str:
-    """With more digits than elsewhere: a value beside a bound must not look like the bound."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.5g}"
 
 
 Reading = Callable[[Saved], Found]
