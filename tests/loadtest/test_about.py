@@ -44,10 +44,13 @@ def test_a_process_of_others_is_a_disturbance() -> None:
         pid = int(starter.stdout.readline())
     try:
         measuring = Measuring()
-        time.sleep(1.0)
-        others = {id_: seconds for (id_, _), seconds in about._others().items()}
+        deadline = time.monotonic() + 10
+        others: dict[int, float] = {}
+        while others.get(pid, 0.0) < 0.1 and time.monotonic() < deadline:
+            time.sleep(0.1)
+            others = {id_: seconds for (id_, _), seconds in about._others().items()}
         told = str(measuring.about("c", ())["disturbances"])
-        assert others[pid] > 0.1
+        assert others[pid] >= 0.1
         assert ours.pid not in others
         assert re.search(r"others in all \d\.\d\d", told)
         assert "python" in told

@@ -86,6 +86,15 @@ def test_a_papers_line_is_dashed_in_the_colour_of_ours(tmp_path: Path) -> None:
     assert ">CP, paper</text>" in svg
 
 
+def test_the_spread_of_several_rounds_is_drawn(tmp_path: Path) -> None:
+    """As error bars, from the least value to the greatest; a line without spreads has none."""
+    lines = {"threads": [(1, 5), (2, 6)], "events": [(1, 1), (2, 1)]}
+    for name, spreads in (("with", {"threads": [(4.0, 8.0), (6.0, 6.0)]}), ("without", {})):
+        Figure(name, "Memory", "connections", "MB", lines, spreads=spreads).write(tmp_path, ABOUT)
+    bars = [(tmp_path / f"{name}.svg").read_text().count('id="LineCollection') for name in ("with", "without")]
+    assert bars == [2, 0]  # the line, and the legend
+
+
 def test_the_command_writes_the_report(folder: Path, tmp_path: Path) -> None:
     """`python -m loadtest report --out FOLDER` writes it, or says that there are no results."""
     done = CliRunner().invoke(main, ["report", "--out", str(folder)])

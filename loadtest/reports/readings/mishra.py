@@ -12,8 +12,8 @@ from loadtest.reports.readings.found import Criterion, Found, beside, close, spa
 from loadtest.reports.results import shown
 from loadtest.reports.saved import Saved, number
 
-NO_LESS = 0.98
-"""Of the other's throughput; more than this is no difference."""
+NO_LESS, NO_MORE = 0.98, 1.02
+"""Of the other's throughput; what lies between is no difference."""
 
 CLEARLY = 1.1
 SLIGHTLY_MORE = (1.0, 1.6)
@@ -47,8 +47,10 @@ def _figure(figure: int, saved: Saved) -> Found:
     lines = _lines(figure, saved)
     most = [max(values[kind] for values in lines.values()) for kind in (0, 1)]
     rules = (
-        Criterion("least at a rate, events / threads", min(one / other for one, other in lines.values()), NO_LESS),
-        Criterion("most, events / threads", most[0] / most[1], CLEARLY),
+        Criterion(
+            "greatest at a rate, threads / events", max(other / one for one, other in lines.values()), most=NO_MORE
+        ),
+        Criterion("at best, threads / events", most[1] / most[0], most=0.9),
     )
     return Found(f"at most {shown(most[0])} a second, threads {shown(most[1])}", rules)
 
@@ -124,7 +126,10 @@ def switches(saved: Saved) -> Found:
         median(number(row, "context switches an event") for row in saved.rows("group-latency", implementation=driver))
         for driver in (EVENTS, THREADS)
     )
-    rules = Criterion("switches an event", threads, 1), Criterion("threads / events", threads / events, CLEARLY)
+    rules = (
+        Criterion("switches an event", threads, 1),
+        Criterion("more than with events by", threads - events, CLEARLY - 1),
+    )
     return Found(f"{shown(threads)} switches an event, with events {shown(events)}", rules)
 
 
