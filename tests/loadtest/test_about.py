@@ -7,16 +7,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
+from loadtest import __main__ as command
 from loadtest.__main__ import main
 from loadtest.everything import LONGEST, PLAN
 from loadtest.reports import about
 from loadtest.reports.about import Measuring, Mixed, abouts, changed_since, digests, refuse_mixed
 from loadtest.reports.documents import old, publish
 from loadtest.reports.results import Table
+from loadtest.reports.saved import Saved
 
 BUSY = "import os, time; os.fork() and os._exit(0); print(os.getpid(), flush=True); time.sleep(0.2); exec('while 1: 0')"
 """Leaves a process behind that is busy and no child of ours, and prints its id."""
@@ -34,6 +37,21 @@ def test_all_is_recorded() -> None:
     assert "processors, Linux " in str(found["machine"])
     assert re.fullmatch(r"[\d.]+ before, [\d.]+ after", str(found["load average"]))
     assert found["sources"] == digests(["loadtest/roussev"])
+
+
+def test_each_result_of_a_run_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command writes it beside the rows, with the code that the plan says."""
+    measured = Table("growing-output", "", ("a",), [(1,)])
+    monkeypatch.setitem(command.EXPERIMENTS, "growing-output", SimpleNamespace(run=lambda *, quick: ([measured], [])))
+    for name in ("pin", "raise_file_limit"):  # of this process
+        monkeypatch.setattr(command, name, lambda *_: None)
+    done = CliRunner().invoke(main, ["growing-output", "--quick", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    told = Saved(tmp_path).table("growing-output")["about"]
+    assert told["sources"] == digests(PLAN["growing-output"].measures)
+    assert {"commit", "date", "machine", "load average", "disturbances"} <= told.keys()
+    assert "commit: " in done.output
+    assert "sources" not in done.output
 
 
 def test_a_process_of_others_is_a_disturbance() -> None:
@@ -94,8 +112,8 @@ def test_results_of_two_commits_are_not_merged(tmp_path: Path) -> None:
     refuse_mixed(abouts(tmp_path), "c0ffee")
     with pytest.raises(Mixed, match=r"designs-table-1 is of c0ffee; this is facade\. Measure all in a folder"):
         refuse_mixed(abouts(tmp_path), "facade")
-    for command in ("all", "designs"):
-        done = CliRunner().invoke(main, [command, "--out", str(tmp_path)])
+    for experiment in ("all", "designs"):
+        done = CliRunner().invoke(main, [experiment, "--out", str(tmp_path)])
         assert done.exit_code == 1
         assert "results of several commits cannot be merged" in done.output
     docs = tmp_path / "docs"

@@ -70,8 +70,8 @@ def difference_grows(saved: Saved) -> Found:
         ]
         last.append(lines[rates[-1]][0] / max(events for events, _ in lines.values()))
     rules = (
-        Criterion("growth from rate to rate, least, as a share of the rate", min(steps), NO_LESS - 1),
-        Criterion("growth, greatest", max(steps), CLEARLY - 1),
+        Criterion("growth from rate to rate, least, as a share of the rate", min(steps, default=0.0), NO_LESS - 1),
+        Criterion("growth, greatest", max(steps, default=0.0), CLEARLY - 1),
         Criterion("events are saturated: at the highest rate / at best", max(last), most=NO_LESS),
     )
     return Found(f"events - threads, a second: {', '.join(parts)}", rules)
