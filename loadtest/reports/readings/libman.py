@@ -43,3 +43,15 @@ def _most(kinds: tuple[tuple[str, str], ...], saved: Saved) -> Found:
 
 figure_1 = partial(_most, (("reactor", "select"), ("emulated", "epoll"), ("uring", "-")))
 figure_2 = partial(_most, (("reactor", "select"), ("emulated", "select"), ("emulated", "epoll")))
+
+
+def posix_aio(saved: Saved) -> Found:
+    """The emulated proactor against each way to wait for POSIX AIO."""
+    rows = [row for row in saved.rows("echo-native-claims", measure="bits/s") if "POSIX AIO is not" in row["claim"]]
+    return Found(", ".join(f"{shown(number(row, 'ours'))} ({row['against']})" for row in some(rows)))
+
+
+def kernels_aio(saved: Saved) -> Found:
+    """io_uring against each of them."""
+    rows = [row for row in saved.rows("echo-native-claims", measure="bits/s") if "better than POSIX's" in row["claim"]]
+    return Found(", ".join(f"{shown(number(row, 'ours'))} ({row['against']})" for row in some(rows)))
