@@ -34,6 +34,7 @@ from loadtest.history.file import read_history
 from loadtest.history.verdict import check
 from loadtest.hsu import blocked_client, growing_output, slow_backend
 from loadtest.libman import experiment as echo
+from loadtest.libman import native_experiment as echo_native
 from loadtest.liu import nodes, push_or_pull, threads_or_events
 from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
 from loadtest.mishra import experiment as group
@@ -60,6 +61,7 @@ EXPERIMENTS = {
     "cluster-kills": cluster_kills,
     "designs": designs,
     "echo": echo,
+    "echo-native": echo_native,
     "far-away": far_away,
     "group": group,
     "growing-output": growing_output,

@@ -56,6 +56,10 @@ PLAN: Mapping[str, Plan] = {
     "echo": Plan(29, 880, (
         "echo", "echo-claims", "echo-sizes", "echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup",
     ), ("loadtest/libman", "pushup/net/wait")),
+    "echo-native": Plan(33, 2400, (
+        "echo-native", "echo-native-claims", "echo-native-sizes", "echo-native-figure-1", "echo-native-figure-2",
+        "echo-native-cost",
+    ), ("loadtest/libman",)),
     "designs": Plan(39, 1170, (
         "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
         "designs-probes-in-service", "designs-threads", "designs-cost",

@@ -1,100 +1,83 @@
-"""The paper's client: "a continuous stream of arbitrary fixed sized messages via N connections".
-
-Each connection always has `WINDOW` messages under way, sent and not yet echoed, so that the server never waits for the
-client's next message, and what waits in the kernel's buffers is bounded. Every byte that comes back is compared with
-what was sent, and each connection begins at another place of the message, so that they are told apart.
-"""
+"""Runs `client.c`, the paper's client: on each processor but the server's, or on the only one."""
 
 from __future__ import annotations
 
-import random
-import select
-import socket
-import struct
-import time
-from collections.abc import Sequence
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
-from loadtest.reports.results import percentile
+from loadtest.load.programs import program
+from loadtest.load.servers import LOAD_CORE, pin
+
+SOURCE = Path(__file__).with_name("client.c")
 
 WINDOW = 8
 """Messages under way on each connection."""
 
-READ_BYTES = 64 * 1024
-EVENTS = 256
-CONNECT_SECONDS = 20.0
-PATTERN_SEED = 2005
 
-_RESET = struct.pack("ii", 1, 0)
-"""SO_LINGER: a connection is closed by a reset, and leaves nothing behind in the kernel for the next measurement."""
-
-
-class WrongEcho(Exception):
-    """The server has sent what it was not sent."""
+class StreamFailed(Exception):
+    """The client could not go on: it cannot connect, or the server has sent what it was not sent."""
 
 
 class Measured(NamedTuple):
-    """What was received in `seconds`. `trips`: seconds that one message at a time of each connection took."""
+    """What was received in `seconds`. `trips`: how many messages took how long, one at a time of each connection."""
 
     seconds: float
     messages: float
     received_bytes: int
-    trips: Sequence[float]
+    trips: Mapping[float, int]
     stalled: int
     """Connections on which nothing came back."""
 
     ended: int
     """Connections that the server has closed."""
 
-    own_share: float
-    """The client's share of its processor."""
+    shares: tuple[float, ...]
+    """What each of the client's processes used of its processor."""
+
+    reads: int
 
     @property
     def bits_per_second(self) -> float:
         """In one direction: as many were sent."""
         return 8 * self.received_bytes / self.seconds
 
+    @property
+    def messages_a_read(self) -> float:
+        """How many messages came back together."""
+        return self.messages / self.reads if self.reads else 0.0
+
     def trip(self, share: float) -> float:
-        return percentile(self.trips, share)
-
-
-class _Connection:
-    __slots__ = ("is_blocked", "marked_at", "marked_byte", "offset", "received", "sent", "socket")
-
-    def __init__(self, sock: socket.socket, offset: int) -> None:
-        self.socket = sock
-        self.offset = offset
-        self.sent = 0
-        self.received = 0
-        self.is_blocked = False
-        self.marked_byte = 0
-        """The message that is timed ends before this byte of the stream; 0 if none is."""
-        self.marked_at = 0.0
+        left = share * sum(self.trips.values())
+        for seconds, count in sorted(self.trips.items()):
+            left -= count
+            if left <= 0:
+                return seconds
+        return 0.0
 
 
 class Stream:
     """N connections that stream; closed at the end of a `with`."""
 
     def __init__(self, address: tuple[str, int], *, connections: int, message_bytes: int) -> None:
-        """Raises: OSError if it cannot connect."""
+        """Raises: StreamFailed if it cannot connect."""
         self._message_bytes = message_bytes
-        self._window_bytes = WINDOW * message_bytes
-        message = random.Random(PATTERN_SEED).randbytes(message_bytes)  # noqa: S311  # any bytes will do
-        self._pattern = message * (2 + max(self._window_bytes, READ_BYTES) // message_bytes)
-        self._view = memoryview(self._pattern)
-        self._epoll = select.epoll()
-        self._connections: dict[int, _Connection] = {}
-        self._trips: list[float] = []
-        self._received = 0
-        self._ended = 0
+        cores = range(LOAD_CORE, os.cpu_count() or 1) or range(1)
+        bounds = [connections * number // len(cores) for number in range(len(cores) + 1)]
+        self._processes: list[subprocess.Popen[str]] = []
         try:
-            for number in range(connections):
-                sock = socket.create_connection(address, timeout=CONNECT_SECONDS)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setblocking(False)
-                self._connections[sock.fileno()] = _Connection(sock, number % message_bytes)
-        except OSError:
+            for core, (first, end) in zip(cores, pairwise(bounds), strict=True):
+                if first < end:
+                    numbers = map(str, (address[1], end - first, first, WINDOW, message_bytes))
+                    self._processes.append(_start([program(SOURCE), *numbers], core))
+            self._said()
+        except StreamFailed:
             self.close()
             raise
 
@@ -105,86 +88,55 @@ class Stream:
         self.close()
 
     def close(self) -> None:
-        for connection in self._connections.values():
-            connection.socket.close()
-        self._connections.clear()
-        self._epoll.close()
+        for process in self._processes:
+            process.kill()
+            process.communicate()
 
     def begin(self, *, patience: float) -> None:
         """Start the streams; returns when each has received something, or after `patience` seconds."""
-        for fd, connection in self._connections.items():
-            self._epoll.register(fd, select.EPOLLIN)
-            self._send(connection)
-        end = time.monotonic() + patience
-        while time.monotonic() < end and not all(c.received for c in self._connections.values()):
-            self._run(min(end, time.monotonic() + 0.2))
+        self._command(f"begin {patience}")
 
     def measure(self, seconds: float) -> Measured:
-        """Stream for some seconds. Raises: WrongEcho."""
-        before = {fd: connection.received for fd, connection in self._connections.items()}
-        self._trips, received, ended = [], self._received, self._ended
-        began, cpu = time.monotonic(), time.process_time()
-        self._run(began + seconds)
-        took = time.monotonic() - began
-        got = self._received - received
-        stalled = sum(1 for fd, connection in self._connections.items() if connection.received == before[fd])
+        """Stream for some seconds. Raises: StreamFailed."""
+        parts = [json.loads(line) for line in self._command(f"measure {seconds}")]
+        received = sum(part["received_bytes"] for part in parts)
+        trips: Counter[float] = Counter()
+        for part in parts:
+            trips.update(dict(part["trips"]))
         return Measured(
-            took, got / self._message_bytes, got, self._trips, stalled, self._ended - ended,
-            (time.process_time() - cpu) / took,
-        )  # fmt: skip
+            max(part["seconds"] for part in parts),
+            received / self._message_bytes,
+            received,
+            trips,
+            sum(part["stalled"] for part in parts),
+            sum(part["ended"] for part in parts),
+            tuple(part["own_share"] for part in parts),
+            sum(part["reads"] for part in parts),
+        )
 
-    def _run(self, end: float) -> None:
-        connections, poll = self._connections, self._epoll.poll
-        while (left := end - time.monotonic()) > 0:
-            for fd, event in poll(left, EVENTS):
-                connection = connections[fd]
-                if event & ~select.EPOLLOUT:
-                    self._receive(fd, connection)
-                if event & select.EPOLLOUT and fd in connections:
-                    self._send(connection)
+    def _command(self, words: str) -> list[str]:
+        for process in self._processes:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # it has failed, and what it said is read next
+                process.stdin.write(f"{words}\n")
+                process.stdin.flush()
+        return self._said()
 
-    def _receive(self, fd: int, connection: _Connection) -> None:
-        try:
-            data = connection.socket.recv(READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._ended += 1
-            del self._connections[fd]
-            connection.socket.close()
-            return
-        at = (connection.received + connection.offset) % self._message_bytes
-        if data != self._pattern[at : at + len(data)]:
-            raise WrongEcho(f"{len(data)} bytes after {connection.received} are not those that were sent")
-        connection.received += len(data)
-        self._received += len(data)
-        if 0 < connection.marked_byte <= connection.received:
-            self._trips.append(time.monotonic() - connection.marked_at)
-            connection.marked_byte = 0
-        self._send(connection)
+    def _said(self) -> list[str]:
+        """The next line of each process."""
+        lines = []
+        for process in self._processes:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise StreamFailed(process.communicate()[1].strip())
+            lines.append(line)
+        return lines
 
-    def _send(self, connection: _Connection) -> None:
-        """Fill the window with whole messages."""
-        size = self._message_bytes
-        due = connection.received // size * size + self._window_bytes - connection.sent
-        if due <= 0:
-            return
-        at = (connection.sent + connection.offset) % size
-        try:
-            sent = connection.socket.send(self._view[at : at + due])
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            return  # the read will tell
-        connection.sent += sent
-        if not connection.marked_byte and sent:
-            connection.marked_byte = connection.sent
-            connection.marked_at = time.monotonic()
-        if sent < due:
-            self._epoll.modify(connection.socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
-            connection.is_blocked = True
-        elif connection.is_blocked:
-            self._epoll.modify(connection.socket.fileno(), select.EPOLLIN)
-            connection.is_blocked = False
+
+def _start(command: list[str], core: int) -> subprocess.Popen[str]:
+    process = subprocess.Popen(  # noqa: S603
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    pin(process.pid, core)
+    return process

@@ -1,21 +1,24 @@
-"""The kinds of echo server, and one measurement of one of them."""
+"""The kinds of echo server, in Python and in C, and one measurement of one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 from loadtest.kit.edge import STRATEGIES as OURS
-from loadtest.libman.client import Measured, Stream, WrongEcho
+from loadtest.libman.client import Measured, Stream, StreamFailed
 from loadtest.libman.engines.ring import missing
 from loadtest.libman.wait.strategies import STRATEGIES
 from loadtest.libman.wait.with_select import DESCRIPTORS
+from loadtest.load.programs import program
 from loadtest.load.servers import running
 
 SERVER = "loadtest.libman.server"
 PUSHUP_SERVER = "loadtest.libman.pushup_server"
+NATIVE = Path(__file__).with_name("native")
 WARM_UP_SECONDS = 20.0
 """At most; it ends when each connection has received something."""
 
@@ -57,13 +60,27 @@ SYNCH = Kind("reactor", "select")
 BEST = Kind("emulated", "epoll" if "epoll" in STRATEGIES else "poll")
 """The emulated proactor with the strategy that the paper would choose for this system."""
 
+AIO = "posix-aio"
+AIO_WAYS = ("suspend", "signal", "callback")
+"""How the engine with POSIX AIO learns that an operation is completed (Appendix I)."""
+
+SIGNALS = "rt-signals"
+"""The wait strategy that is in C only."""
+
 
 def kinds() -> list[Kind]:
-    """All kinds that this system has."""
-    found = [Kind(engine, wait) for engine in ("reactor", "emulated") for wait in STRATEGIES]
-    found.append(BEST._replace(threads=POOL_THREADS))
-    found += [] if missing() else [URING]
-    return [*found, *[Kind(PUSHUP, wait) for wait in OURS]]
+    """All kinds in Python that this system has."""
+    return [*_kinds([*STRATEGIES]), *[Kind(PUSHUP, wait) for wait in OURS]]
+
+
+def native_kinds() -> list[Kind]:
+    """All kinds in C, which need Linux."""
+    return [*_kinds([*STRATEGIES, SIGNALS]), *[Kind(AIO, way) for way in AIO_WAYS]]
+
+
+def _kinds(strategies: Sequence[str]) -> list[Kind]:
+    found = [Kind(engine, wait) for engine in ("reactor", "emulated") for wait in strategies]
+    return [*found, BEST._replace(threads=POOL_THREADS), *([] if missing() else [URING])]
 
 
 class Run(NamedTuple):
@@ -106,8 +123,8 @@ Runs = Mapping[tuple[Kind, int], Sequence[Run]]
 """The runs of each kind with each number of connections, one for each round."""
 
 
-def measure_kind(kind: Kind, connections: int, message_bytes: int, seconds: float) -> Run:
-    """Start a server, stream, and end it. A failure is a result."""
+def measure_kind(kind: Kind, connections: int, message_bytes: int, seconds: float, *, native: bool = False) -> Run:
+    """Start a server, stream, and end it. A failure is a result. `native`: the server in C."""
     flags = ["--buffer-bytes", str(message_bytes)]
     if kind.wait != "-":
         flags += ["--wait", kind.wait]
@@ -115,7 +132,11 @@ def measure_kind(kind: Kind, connections: int, message_bytes: int, seconds: floa
         flags += ["--engine", kind.engine, "--threads", str(kind.threads)]
     try:
         with (
-            running(*flags, module=PUSHUP_SERVER if kind.engine == PUSHUP else SERVER) as server,
+            running(
+                *flags,
+                module=PUSHUP_SERVER if kind.engine == PUSHUP else SERVER,
+                program=program(*sorted(NATIVE.glob("*.c"))) if native else "",
+            ) as server,
             Stream(server.address, connections=connections, message_bytes=message_bytes) as stream,
         ):
             stream.begin(patience=WARM_UP_SECONDS)
@@ -123,12 +144,12 @@ def measure_kind(kind: Kind, connections: int, message_bytes: int, seconds: floa
             before, all_before = process.cpu_times(), psutil.cpu_times()
             measured = stream.measure(seconds)
             after, all_after = process.cpu_times(), psutil.cpu_times()
-    except (OSError, RuntimeError, WrongEcho, psutil.Error) as error:
+    except (OSError, RuntimeError, StreamFailed, psutil.Error) as error:
         return Run(kind, connections, message_bytes, None, 0.0, 0.0, 0.0, f"failed: {error}")
     kernel = after.system - before.system
     cpu = after.user - before.user + kernel
     busy = sum(all_after[:3]) - sum(all_before[:3])  # user, nice, system
-    others = max(0.0, (busy - cpu) / measured.seconds - measured.own_share)
+    others = max(0.0, (busy - cpu) / measured.seconds - sum(measured.shares))
     return Run(kind, connections, message_bytes, measured, cpu, kernel, others, _seen(measured, others))
 
 
@@ -140,6 +161,6 @@ def _seen(measured: Measured, others: float) -> str:
         seen.append(f"{measured.stalled} connections got nothing")
     if measured.ended:
         seen.append(f"{measured.ended} connections were ended")
-    if measured.own_share > CLIENT_AT_ITS_LIMIT:
+    if max(measured.shares) > CLIENT_AT_ITS_LIMIT:
         seen.append("the client is at its limit")
     return ", ".join(seen)

@@ -72,6 +72,7 @@ class Server(NamedTuple):
 def running(
     *flags: str,
     module: str = "pushup",
+    program: str = "",
     port: int = 0,
     environment: Mapping[str, str] | None = None,
     core: int | None = SERVER_CORE,
@@ -79,10 +80,12 @@ def running(
 ) -> Iterator[Server]:
     """Run `python -m MODULE serve FLAGS`; enters once it listens, and kills it at the end. Port 0 picks a free port.
 
-    `core`: the processor that it has, with all its processes; None: all of them. `folder`: of another checkout.
+    `program`: a path to run instead of Python and the module. `core`: the processor that it and all its processes have;
+    None: all of them. `folder`: of another checkout.
     """
     listen = f"127.0.0.1:{port}"
-    command = [sys.executable, "-m", module, "serve", "--listen", listen, "--log-level", "error", *flags]
+    start = [program] if program else [sys.executable, "-m", module]
+    command = [*start, "serve", "--listen", listen, "--log-level", "error", *flags]
     variables = {**os.environ, **(environment or {})}
     if folder is not None:
         variables["PYTHONPATH"] = str(folder)

@@ -236,7 +236,7 @@ def _in_service(saved: Saved) -> str:
 # Libman and Mishra.
 
 
-def _claims(saved: Saved) -> str:
+def _claims(name: str, saved: Saved) -> str:
     rows = [
         (row["claim"], f"{row['of']} / {row['against']}", row["measure"], row["paper"], row["ours"], row["lowest"],
          row["highest"])
@@ -320,7 +320,8 @@ BLOCKS: Mapping[str, Block] = {
     "designs-capacities": Block(("designs-capacities",), _capacities),
     "designs-theorems": Block(("designs-theorems",), _theorems),
     "designs-in-service": Block(("designs-probes-in-service",), _in_service),
-    "echo-claims": Block(("echo-claims",), _claims),
+    "echo-claims": Block(("echo-claims",), lambda saved: _claims("echo-claims", saved)),
+    "echo-native-claims": Block(("echo-native-claims",), lambda saved: _claims("echo-native-claims", saved)),
     "group-delivery": Block(("group-delivery",), lambda saved: _group("group-delivery", latency.TABLE_1, saved)),
     "group-stability": Block(("group-stability",), lambda saved: _group("group-stability", latency.TABLE_2, saved)),
     "group-messages": Block(("group-messages",), lambda saved: _group("group-messages", latency.TABLE_3, saved)),

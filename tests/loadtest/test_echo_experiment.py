@@ -11,9 +11,9 @@ from threading import Thread
 import pytest
 
 from loadtest.libman import claims, experiment
-from loadtest.libman.client import WINDOW, Measured, Stream, WrongEcho
+from loadtest.libman.client import WINDOW, Measured, Stream, StreamFailed
 from loadtest.libman.experiment import Scale
-from loadtest.libman.runs import BEST, SYNCH, URING, Kind, Run, Runs, kinds, measure_kind
+from loadtest.libman.runs import BEST, SYNCH, URING, Kind, Run, Runs, kinds, measure_kind, native_kinds
 from loadtest.reports.results import Value
 from tests.loadtest.readable import assert_readable
 
@@ -37,7 +37,7 @@ def _answering(answer: Callable[[bytes], bytes | None]) -> Iterator[tuple[str, i
                 return
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = Thread(target=serve)
+        thread = Thread(target=serve, daemon=True)
         thread.start()
         yield listener.getsockname()
         thread.join(10)
@@ -52,7 +52,8 @@ def test_the_client_counts_what_comes_back() -> None:
     assert measured.bits_per_second == pytest.approx(8 * measured.received_bytes / measured.seconds)
     assert (measured.stalled, measured.ended) == (0, 0)
     assert 0 < measured.trip(0.5) < measured.seconds
-    assert 0 < measured.own_share <= 1.1
+    assert 0 < max(measured.shares) <= 1.1
+    assert WINDOW / 2 <= measured.messages_a_read <= WINDOW
 
 
 def test_no_more_than_the_window_is_under_way() -> None:
@@ -86,7 +87,7 @@ def test_the_client_sleeps_when_everything_is_sent() -> None:
             if count < size * WINDOW:
                 stream.measure(0.1)
         assert count == size * WINDOW
-        assert stream._epoll.poll(0) == []
+        assert max(stream.measure(0.3).shares) < 0.1
 
 
 def test_a_wrong_byte_is_an_error() -> None:
@@ -100,7 +101,7 @@ def test_a_wrong_byte_is_an_error() -> None:
 
     with _answering(spoil) as address, Stream(address, connections=1, message_bytes=100) as stream:
         stream.begin(patience=0.0)
-        with pytest.raises(WrongEcho):
+        with pytest.raises(StreamFailed, match="not those that were sent"):
             stream.measure(5.0)
 
 
@@ -127,19 +128,22 @@ def test_connections_get_their_own_bytes_back() -> None:
             first, second = (end.recv(65536) for end in ends)
             ends[0].sendall(second)
             ends[1].sendall(first)
-            with pytest.raises(WrongEcho):
+            with pytest.raises(StreamFailed, match="not those that were sent"):
                 stream.measure(1.0)
         for end in ends:
             end.close()
 
 
-@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.name)
-def test_each_server_echoes_to_many(kind: Kind) -> None:
+SERVERS = [(kind, False) for kind in kinds()] + [(kind, True) for kind in native_kinds()]
+
+
+@pytest.mark.parametrize(("kind", "native"), SERVERS, ids=lambda value: getattr(value, "name", str(value)))
+def test_each_server_echoes_to_many(kind: Kind, native: bool) -> None:
     """As a process: everything comes back right, on every connection, and its processor time is measured."""
-    run = measure_kind(kind, 50, 500, 1.0)
+    run = measure_kind(kind, 20, 500, 0.6, native=native)
     assert run.problem in ("", "disturbed by other work", "the client is at its limit")
     assert run.measured is not None
-    assert run.measured.messages > 50
+    assert run.measured.messages > 20
     assert run.cost > 0
     assert run.cost >= run.kernel_cost
 
@@ -153,26 +157,30 @@ def test_a_server_that_does_not_start_is_a_result() -> None:
     assert "failed" in table.failed
 
 
-def test_the_experiment_has_a_row_for_each_kind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("native", [False, True])
+def test_the_experiment_has_a_row_for_each_kind(native: bool, tmp_path: Path) -> None:
     """With each number of connections, and each size of message; claims; and the paper's figures."""
-    tables, figures = experiment.measure(TINY)
+    name, all_kinds = ("echo-native", native_kinds()) if native else ("echo", kinds())
+    tables, figures = experiment.measure(TINY, all_kinds, name, native=native)
     by_name = {table.name: table for table in tables}
-    assert by_name.keys() == {"echo-claims", "echo", "echo-sizes"}
-    echo = by_name["echo"]
-    assert len(echo.rows) == len(kinds())
+    assert by_name.keys() == {f"{name}-claims", name, f"{name}-sizes"}
+    echo = by_name[name]
+    assert len(echo.rows) == len(all_kinds)
     for row in echo.rows:
         seen = dict(zip(echo.columns, row, strict=True))
         assert {*str(seen["what was seen"]).split(", ")} <= {
             "all is well", "disturbed by other work", "the client is at its limit",
         }  # fmt: skip
         assert float(seen["lowest"]) <= float(seen["Mbit/s"]) <= float(seen["highest"])
-    assert {row[1] for row in by_name["echo-sizes"].rows} == {3000}
+    assert {row[1] for row in by_name[f"{name}-sizes"].rows} == {3000}
     assert not any(table.failed for table in tables)
-    assert all(row[-1] != claims.UNKNOWN for row in by_name["echo-claims"].rows if row[3] == "bits/s")
-    assert [figure.name for figure in figures] == ["echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup"]
+    assert all(row[-1] != claims.UNKNOWN for row in by_name[f"{name}-claims"].rows if row[3] == "bits/s")
+    assert [figure.name for figure in figures] == [
+        f"{name}-{which}" for which in ("figure-1", "figure-2", "cost", *(() if native else ("pushup",)))
+    ]
     assert all(figure.log_x for figure in figures)
-    assert set(figures[2].lines) == {kind.name for kind in kinds()}
-    assert_readable("echo", tables, tmp_path, but=("select_for_few", "epoll_for_many"))
+    assert set(figures[2].lines) == {kind.name for kind in all_kinds}
+    assert_readable(name, tables, tmp_path, but=("select_for_few", "epoll_for_many"))
 
 
 def test_select_is_not_tried_with_more_than_it_can() -> None:
@@ -199,7 +207,7 @@ def _run(
     kind: Kind, connections: int, rate: float, *, trip: float = 0.01, cpu: float = 1.0, others: float = 0.0
 ) -> Run:
     """`rate`: messages of one byte in one second."""
-    measured = Measured(1.0, rate, int(rate), [trip], 0, 0, 0.5)
+    measured = Measured(1.0, rate, int(rate), {trip: 1}, 0, 0, (0.5,), 1)
     return Run(kind, connections, 1, measured, cpu, cpu / 2, others, "")
 
 

@@ -9,7 +9,6 @@ The load comes from a program in C, which is compiled when it is needed: Python 
 | `other_tables` | memory, delays, clients that do not read, and unused channels |
 | `servers` | starts the servers, and knows their requests |
 | `generator` | runs `load.c` |
-| `programs` | compiles those in C |
 | `load.c` | subscribers and publishers; counts and checks what is delivered |
 | `limit.c` | a server that copies prepared bytes |
 | `bare_server` | the same in Python |

@@ -6,10 +6,13 @@ import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
-from loadtest.beyond.headline.programs import program
 from loadtest.beyond.headline.servers import Target
+from loadtest.load.programs import program
+
+SOURCE = Path(__file__).with_name("load.c")
 
 DRAIN_SECONDS = 5.0
 """How long a load waits at the end without receiving anything, before what is missing counts as lost."""
@@ -104,7 +107,7 @@ def loading(
         "poll": requests.poll(is_first=False, is_browser=work.is_browser),
         "part_1": requests.parts[0], "part_2": requests.parts[1], "part_end": requests.part_end,
     }  # fmt: skip
-    command = [program("load"), *(f"{name}={value}" for name, value in options.items())]
+    command = [program(SOURCE), *(f"{name}={value}" for name, value in options.items())]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
     try:
         assert process.stdout is not None

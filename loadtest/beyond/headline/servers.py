@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from loadtest.beyond import nchan
-from loadtest.beyond.headline.programs import program
 from loadtest.beyond.peers import BROWSER_FIELDS
 from loadtest.kit.values import form
+from loadtest.load.programs import program
 from loadtest.load.servers import SERVER_CORE, START_SECONDS, free_port, pin, running
 from loadtest.load.swarm import POLL_SECONDS
 
@@ -141,7 +141,7 @@ def _nchan() -> Iterator[Target]:
 
 
 def _limit() -> AbstractContextManager[Target]:
-    return _minimal([program("limit")])
+    return _minimal([program(Path(__file__).with_name("limit.c"))])
 
 
 def _bare() -> AbstractContextManager[Target]:

@@ -18,9 +18,9 @@ TIME = "processor time"
 """Most rates in bits/s are the client's, which is at its limit."""
 
 
-def _claim(claim: str, measure: str, least: float, saved: Saved) -> Found:
+def _claim(claim: str, measure: str, least: float, saved: Saved, *, table: str = "echo-claims") -> Found:
     """The pairs that a claim compares, by one measure."""
-    rows = some([row for row in saved.rows("echo-claims", measure=measure) if row["claim"].startswith(claim)])
+    rows = some([row for row in saved.rows(table, measure=measure) if row["claim"].startswith(claim)])
     ratios = [number(row, "ours") for row in rows]
     text = shown(geometric_mean(ratios)) + (f" (pairs {span(ratios)})" if len(ratios) > 1 else "")
     rules = [
@@ -34,6 +34,9 @@ true_is_best = partial(_claim, "true asynchronous I/O is best", TIME, FASTER)
 no_overhead = partial(_claim, "emulation costs nothing", TIME, NOT_SLOWER)
 gain_in_throughput = partial(_claim, "faster than ACE's reactor", "bits/s", PAPERS_GAIN[0])
 gain_in_response_times = partial(_claim, "faster than ACE's reactor", "response time", PAPERS_GAIN[0])
+_native = partial(_claim, table="echo-native-claims")
+posix_aio = partial(_native, "POSIX AIO is not", "bits/s", FASTER)
+kernels_aio = partial(_native, "the kernel's asynchronous I/O scales", "bits/s", FASTER)
 
 
 def _waiting(better: str, other: str, low: int, high: int, saved: Saved) -> Found:

@@ -1,4 +1,4 @@
-"""Compiles the programs in C of this folder, once in each process."""
+"""Compiles programs in C, once in each process."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-HERE = Path(__file__).parent
-
 
 @functools.cache
-def program(name: str) -> str:
+def program(*sources: Path) -> str:
     """The path of a program. Raises: CalledProcessError; RuntimeError without a compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
-        raise RuntimeError("a C compiler is needed (cc)")
-    path = f"{_folder().name}/{name}"
-    subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-o", path, str(HERE / f"{name}.c")], check=True)  # noqa: S603
+        raise RuntimeError("a C compiler is needed (on Debian: apt-get install gcc libc6-dev)")
+    path = str(Path(tempfile.mkdtemp(dir=_folder().name)) / sources[0].stem)
+    flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    subprocess.run([compiler, *flags, "-o", path, *map(str, sources)], check=True)  # noqa: S603
     return path
 
 
