@@ -65,6 +65,7 @@ class Scene(Tabs):
     def _started(self) -> Server:
         flags = (
             "--listen", self._address, "--broadcast", f"journal:{self._folder}/journal.db", "--set", "cors_origins=*",
+            "--set", "retention_seconds=1h",
         )  # fmt: skip
         return self._stack.enter_context(running(self._folder / "log", flags))
 
