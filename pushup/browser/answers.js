@@ -12,7 +12,7 @@
  * @typedef {import("./pushup.d.ts").State} State
  */
 
-const SILENCE = 15_000; // milliseconds; a writer sends a beat every 5 s
+const SILENCE = 15_000; // milliseconds; a writer sends a beat every 4 s
 const BEATS = 3; // in this time: the timer of a page that slept is late once, and proves nothing
 
 /** The writer could not finish; `message` is its text for the user. */

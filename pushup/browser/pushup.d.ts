@@ -47,6 +47,9 @@ export interface Handlers {
   atLeastOnce?: boolean;
 }
 
+/** Not any iterable, for a string is one, of its letters. */
+export type Channels = readonly string[] | ReadonlySet<string>;
+
 export interface SubscriptionOptions extends Handlers {
   /** A cursor, `earliest` or `now`. */
   cursor?: string;
@@ -117,7 +120,7 @@ export class PushUp {
   constructor(options?: Options);
   /** The browser's, or what was given. */
   readonly environment: Environment;
-  subscribe(channels: Iterable<string>, options?: SubscriptionOptions): Subscription;
+  subscribe(channels: Channels, options?: SubscriptionOptions): Subscription;
   /** The last 200 events, oldest first. */
   report(): Event[];
 }

@@ -15,6 +15,7 @@
  * @typedef {import("./pushup.d.ts").State} State
  * @typedef {import("./pushup.d.ts").Options} Options
  * @typedef {import("./pushup.d.ts").SubscriptionOptions} SubscriptionOptions
+ * @typedef {import("./pushup.d.ts").Channels} Channels
  * @typedef {{cursor: string, messages: Message[], gaps: Gap[], closed: string[], open?: string[]}} Entry
  *   what happened from one cursor to the next; open: channels of which something was told before that is about this, too
  * @typedef {Entry & {channels: Set<string>}} Node
@@ -831,7 +832,7 @@ class Subscription {
   #options;
   #key;
 
-  /** @param {PushUp} client @param {Iterable<string>} channels @param {SubscriptionOptions} options */
+  /** @param {PushUp} client @param {Channels} channels @param {SubscriptionOptions} options */
   constructor(client, channels, options) {
     this.channels = new Set(channels);
     this.#client = client;
@@ -1045,7 +1046,7 @@ export class PushUp {
     environment.listen((event) => this.#happened(event));
   }
 
-  /** @param {Iterable<string>} channels @param {SubscriptionOptions} [options] */
+  /** @param {Channels} channels @param {SubscriptionOptions} [options] */
   subscribe(channels, options = {}) {
     if (typeof channels === "string" || !channels?.[Symbol.iterator])
       throw new TypeError('PushUp: subscribe to a list of channels, such as ["news"]');

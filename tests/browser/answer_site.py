@@ -40,7 +40,7 @@ const [text, end] = ["text", "end"].map(id => document.getElementById(id));
 _SCRIPTS = {
     "plain": f"""{_SHOW}
         import {{ show }} from "./sample.js";
-        show("{CHANNEL}", text, end);
+        show(location.search.slice(1) || "{CHANNEL}", text, end);
     """,
     "chat": f"""{_SHOW}
         import {{ StrictMode, createElement, useEffect }} from "react";
@@ -141,10 +141,16 @@ def build(folder: Path, name: str, pushup: str) -> bytes:
     return (folder / "built.js").read_bytes()
 
 
+def nothing() -> None:
+    """What an application does that only has pages."""
+
+
 class Site:
     """The application. `writes`: what it does when an answer is asked for, or stopped; `asked`: the requests."""
 
-    def __init__(self, scripts: dict[str, bytes], begin: Callable[[], None], stop: Callable[[], None]) -> None:
+    def __init__(
+        self, scripts: dict[str, bytes], begin: Callable[[], None] = nothing, stop: Callable[[], None] = nothing
+    ) -> None:
         self.scripts = scripts
         self.url = ""
         self.asked: list[str] = []
@@ -154,6 +160,7 @@ class Site:
 
     def get(self, path: str) -> tuple[int, str, bytes]:
         """The status, the type and the body."""
+        path = path.partition("?")[0]
         if path.endswith("/c1/stream"):
             return (200, "application/json", self._channel) if self.has_answer else (204, "", b"")
         if path.endswith(".js"):

@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from selenium import webdriver
 
 from tests.browser.answer_site import CHANNEL, CLIENT, HERE, PAGES, Site, build, run, serving, workshop
+from tests.browser.answer_tabs import CUT_OFF, SECONDS, Tabs
 from tests.browser.answer_writer import Writer, text_of
 from tests.server.caller import data_of
 from tests.server.chromium import chromium
@@ -31,10 +31,6 @@ COUNT = 300
 
 RELOADS = int(os.environ.get("PUSHUP_RELOADS", "10"))
 """At how many of their boundaries a tab of each page is reloaded; 300: at each."""
-
-SECONDS = 20.0
-
-CUT_OFF = "The answer was cut off."
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +50,7 @@ def scripts(shop: Path, address: str) -> dict[str, bytes]:
     return {name: build(shop, name, f"http://{address}") for name in PAGES}
 
 
-class Scene:
+class Scene(Tabs):
     """Three tabs of a browser, their application, and PushUp with a journal."""
 
     def __init__(self, stack: ExitStack, folder: Path, address: str, scripts: dict[str, bytes]) -> None:
@@ -64,12 +60,12 @@ class Scene:
         self.server = self._started()
         self.writer = Writer(address, CHANNEL)
         self.site = stack.enter_context(serving(Site(scripts, self._begin, self._ask_to_stop)))
-        self.browser: webdriver.Chrome = stack.enter_context(chromium(log="ALL"))
-        self.tabs: list[str] = []
+        super().__init__(stack.enter_context(chromium(log="ALL")), self.site.url)
 
     def _started(self) -> Server:
         flags = (
             "--listen", self._address, "--broadcast", f"journal:{self._folder}/journal.db", "--set", "cors_origins=*",
+            "--set", "retention_seconds=1h",
         )  # fmt: skip
         return self._stack.enter_context(running(self._folder / "log", flags))
 
@@ -89,44 +85,6 @@ class Scene:
         with self.server.caller() as caller:
             caller.publish([f"{CHANNEL}:stop"], "stop")
 
-    def open(self, *names: str) -> None:
-        """A tab for each page."""
-        for name in names:
-            if self.tabs:
-                self.browser.switch_to.new_window("tab")
-            self.browser.get(f"{self.site.url}/{name}")
-            self.tabs.append(self.browser.current_window_handle)
-
-    def _run(self, tab: int, script: str) -> str:
-        self.browser.switch_to.window(self.tabs[tab])
-        return str(self.browser.execute_script(script))
-
-    def reload(self, tab: int) -> None:
-        self.browser.switch_to.window(self.tabs[tab])
-        self.browser.refresh()
-
-    def click(self, tab: int, what: str) -> None:
-        """What the user does: `send` or `stop`."""
-        wait_until(lambda: self._run(tab, f"return typeof window.{what}") == "function", "the page")
-        self._run(tab, f"{what}()")
-
-    def text(self, tab: int) -> str:
-        return self._run(tab, "return document.getElementById('text').textContent")
-
-    def end(self, tab: int) -> str:
-        return self._run(tab, "return document.getElementById('end').textContent")
-
-    def expect(self, tab: int, text: str) -> None:
-        """The tab soon shows exactly this."""
-        wait_until(lambda: len(self.text(tab)) >= len(text), f"the text in tab {tab}", SECONDS)
-        assert self.text(tab) == text
-
-    def expect_all(self, text: str, end: str, seconds: float = SECONDS) -> None:
-        """All tabs end so, with this text."""
-        for tab in range(len(self.tabs)):
-            wait_until(lambda tab=tab: self.end(tab) != "", f"the end in tab {tab}", seconds)  # type: ignore[misc]
-            assert (self.text(tab), self.end(tab)) == (text, end)
-
 
 @contextmanager
 def scene(folder: Path, address: str, scripts: dict[str, bytes]) -> Iterator[Scene]:
@@ -142,7 +100,7 @@ def answer(tmp_path: Path, address: str, scripts: dict[str, bytes]) -> Iterator[
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_reload_at_each_boundary(name: str, answer: Scene) -> None:
-    """One of three tabs is reloaded, and shows what there is; the others go on; in the end all have all of it."""
+    """One of three tabs is reloaded; then all three show exactly what there is; in the end, all of it."""
     answer.writer.write(1)
     answer.open(name, name, name)
     step = COUNT // RELOADS
@@ -151,10 +109,10 @@ def test_a_reload_at_each_boundary(name: str, answer: Scene) -> None:
         answer.writer.write(boundary - written)
         written = boundary
         answer.reload(number % 3)
-        answer.expect(number % 3, text_of(written))
+        answer.expect(text_of(written))
     answer.writer.write(COUNT - written)
     answer.writer.end()
-    answer.expect_all(text_of(COUNT), "done")
+    answer.expect_end(text_of(COUNT), "done")
 
 
 def test_a_writer_that_dies(answer: Scene) -> None:
@@ -170,7 +128,7 @@ def test_a_writer_that_dies(answer: Scene) -> None:
     time.sleep(1.0)
     with answer.server.caller() as caller:
         kept = data_of(caller.poll(CHANNEL, cursor="earliest", timeout=0, limit=1000))
-    answer.expect_all(text_of(sum("piece" in data for data in kept)), CUT_OFF)
+    answer.expect_end(text_of(sum("piece" in data for data in kept)), CUT_OFF)
     assert time.monotonic() - died_at < 20.0
 
 
@@ -184,7 +142,7 @@ def test_a_restart_of_pushup(answer: Scene) -> None:
     answer.restart()
     thread.join()
     answer.writer.end()
-    answer.expect_all(text_of(COUNT), "done")
+    answer.expect_end(text_of(COUNT), "done")
 
 
 def test_a_writer_that_fails(answer: Scene) -> None:
@@ -192,7 +150,7 @@ def test_a_writer_that_fails(answer: Scene) -> None:
     answer.writer.write(3)
     answer.writer.end("error", error="The model is busy.")
     answer.open(*PAGES)
-    answer.expect_all(text_of(3), "The model is busy.")
+    answer.expect_end(text_of(3), "The model is busy.")
 
 
 @pytest.mark.parametrize(("name", "api"), [("chat", "/api/chat"), ("agent", "/agent")])
@@ -247,6 +205,10 @@ import {{ readAnswer }} from "{CLIENT}/answers";
 
 type Mine = UIMessage<{{ cost: number }}>;
 const pushup = new PushUp();
+pushup.subscribe(["news"]).close();
+pushup.subscribe(new Set(["news"])).close();
+// @ts-expect-error: it would follow n, e, w and s
+pushup.subscribe("news");
 export const transport: ChatTransport<Mine> = new PushUpTransport<Mine>({{ pushup, api: "/api" }});
 export const chat = () => useChat<Mine>({{ transport, resume: true }});
 export const agent: AbstractAgent = new PushUpAgent({{ pushup, url: "/agent" }});

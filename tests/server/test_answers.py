@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import json
 import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -17,8 +19,11 @@ from pushup.client import AnswerError, AsyncClient, Client, ClientError
 from tests.server.conftest import Serve
 from tests.server.document_samples import sample
 from tests.server.killed_answers import VICTIMS, results
+from tests.server.raw_client import WAIT_SECONDS
 from tests.server.server_process import Server, running, wait_until
 from tests.server.token_issuer import SETTINGS
+
+NDJSON = "application/x-ndjson"
 
 
 @pytest.fixture(scope="session")
@@ -40,6 +45,25 @@ def test_an_answer(serve: Serve) -> None:
         assert state.parts[-1] == {"tool": 1}
         with pytest.raises(AnswerError, match="has ended"), client.answer(channel, resume=True):
             pass
+
+
+def test_a_whole_answer_by_one_request(serve: Serve) -> None:
+    """A stream from the beginning, read until the piece with `end`; a poll would have 100 pieces only."""
+    text = "".join(f" {number}" for number in range(100_000))
+    with serve() as server, Client(server.url) as client:
+        with client.answer("a") as answer:
+            answer.write(text)
+        request = Request(f"{server.url}/v1/events?channel=a&cursor=earliest", headers={"Accept": NDJSON})
+        read: list[dict[str, Any]] = []
+        with urlopen(request, timeout=WAIT_SECONDS) as stream:
+            while not (read and "end" in read[-1]):
+                event = json.loads(stream.readline())
+                if "piece" in (data := event.get("data", {}).get("data", {})):
+                    read.append(data)
+    assert [each["piece"] for each in read] == list(range(len(read)))
+    assert len(read) > 100
+    assert "".join(part for each in read for part in each["parts"]) == text
+    assert read[-1]["end"] == "done"
 
 
 def fail(client: Client) -> None:
@@ -162,9 +186,11 @@ def test_an_exception_while_the_server_is_gone(serve: Serve) -> None:
 
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_kills(victim: str, tmp_path: Path) -> None:
-    """A reader gets each answer whole, whatever was killed meanwhile."""
-    count = int(os.environ.get("PUSHUP_TEST_ANSWERS", "4"))
-    assert results(victim, count, tmp_path) == {"whole": count}
+    """A reader gets each answer whole, whatever was killed; so does a page, unless it says that it was cut off."""
+    outcome = results(victim, 2, tmp_path, page=True)
+    assert outcome.kills >= 2
+    assert outcome.read.keys() == {"whole"}
+    assert outcome.shown.keys() <= {"whole", "cut off"}
 
 
 def test_a_writer_waits_for_a_server_that_is_starting(tmp_path: Path) -> None:
