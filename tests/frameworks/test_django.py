@@ -87,10 +87,7 @@ def test_who_may_poll() -> None:
 @pytest.fixture
 def pushup(server: Server) -> Any:
     with override_settings(PUSHUP={"URL": server.url}), Client(server.url) as client:
-        site.cache_clear()
         yield client
-        site().close()
-        site.cache_clear()
 
 
 @pytest.mark.processes
