@@ -126,7 +126,7 @@ def test_an_async_view_of_an_asgi_application(pushup: Client) -> None:
 
     async def get() -> str:
         scope = {"type": "http", "method": "GET", "path": "/3", "query_string": b"", "headers": []}
-        application = ApplicationCommunicator(ASGIHandler(), scope)
+        application: Any = ApplicationCommunicator(ASGIHandler(), scope)  # type: ignore[no-untyped-call]
         await application.send_input({"type": "http.request"})
         start, body = [await application.receive_output(60) for _ in range(2)]
         await application.wait(60)
