@@ -31,8 +31,8 @@ class ClientError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """Whether a retry may succeed."""
-        return self.status == 0 or self.status in (408, 429, 500, 502, 503, 504)
+        """Whether a retry may succeed. Proxies have 5xx of their own, such as 520 to 530."""
+        return self.status in (0, 408, 429) or self.status >= 500
 
 
 class NotSent(ClientError):

@@ -1,6 +1,8 @@
-"""PushUp for FastAPI: docs/guide/fastapi.md."""
+"""PushUp for FastAPI: docs/guide/fastapi.md. Starlette alone has no dependencies, which the list of a page needs."""
 
-from collections.abc import Callable
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
@@ -17,13 +19,14 @@ def _nobody() -> None:
 class PushUp(Site):
     """The arguments are those of `Site`, and `user`: a dependency that returns the user's id, or None for a stranger.
 
-    `channels` gets that id. `app.include_router(pushup.router)` serves the scripts and `/pushup/token`.
+    `channels` gets that id. `app.include_router(pushup.router)` serves the scripts and `/pushup/token`, and at the
+    application's shutdown waits up to 2 s for what is being published.
     """
 
     def __init__(self, url: str, *, user: Callable[..., Any] = _nobody, **settings: Any) -> None:
         super().__init__(url, **settings)
         self._user = user
-        self.router = APIRouter(prefix="/pushup", include_in_schema=False)
+        self.router = APIRouter(prefix="/pushup", include_in_schema=False, lifespan=self._lifespan)
 
         @self.router.get("/token", name="pushup_token")
         def token(user: Annotated[Any, Depends(user)]) -> JSONResponse:
@@ -36,6 +39,11 @@ class PushUp(Site):
             if f"{name}.js" not in SCRIPTS:
                 raise HTTPException(404)
             return Response(script(f"{name}.js"), media_type="text/javascript")
+
+    @asynccontextmanager
+    async def _lifespan(self, _app: Any) -> AsyncIterator[None]:
+        yield
+        await to_thread(self.close)
 
     def live(self, *channels: str) -> Callable[..., Live]:
         """A dependency for the page's function: takes the cursor before the function reads its list.

@@ -17,10 +17,18 @@ View = Callable[..., Any]
 class PushUp(Site):
     """The arguments are those of `Site`, and `user`: a function that returns the user's id, or None for a stranger.
 
-    `channels` gets that id. The extension serves its scripts and `/pushup/token`.
+    `channels` gets that id. The extension serves its scripts and `/pushup/token`. With an application factory, make it
+    without arguments, and call `init_app` with them.
     """
 
-    def __init__(self, app: Flask, url: str, *, user: Callable[[], Any] = lambda: None, **settings: Any) -> None:
+    def __init__(self, app: Flask | None = None, url: str = "", **settings: Any) -> None:
+        if app is not None:
+            self.init_app(app, url, **settings)
+
+    def init_app(self, app: Flask, url: str, *, user: Callable[[], Any] = lambda: None, **settings: Any) -> None:
+        """Serve an application. If there are several, as in tests, the settings of the last one hold."""
+        if hasattr(self, "_client"):
+            self.close()
         super().__init__(url, **settings)
         self._user = user
         routes = Blueprint("pushup", __name__, url_prefix="/pushup")

@@ -11,6 +11,7 @@ import threading
 import time
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 from pushup.client import Client
 
@@ -27,6 +28,9 @@ HTML_EVENT = "html"
 """The event of a message that live.js puts into the page. No other message is taken for HTML."""
 
 _log = logging.getLogger("pushup.frameworks")
+
+_publishers: WeakSet[Publisher] = WeakSet()
+"""Those of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +58,19 @@ class Publisher:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._queue = queue.Queue[tuple[float, Outgoing]](QUEUE_LIMIT)
+        self._queue = queue.Queue[tuple[float, Outgoing] | None](QUEUE_LIMIT)  # None ends the thread
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        _publishers.add(self)
 
     def publish(self, message: Outgoing) -> None:
         """Never waits and never fails."""
-        try:
-            self._queue.put_nowait((time.monotonic() + PATIENCE_SECONDS, message))
-        except queue.Full:
-            _drop(message, f"{QUEUE_LIMIT} messages are waiting already")
-            return
         with self._lock:
+            try:
+                self._queue.put_nowait((time.monotonic() + PATIENCE_SECONDS, message))
+            except queue.Full:
+                _drop(message, f"{QUEUE_LIMIT} messages are waiting already")
+                return
             if self._thread is None:
                 atexit.register(self._end)
             if self._thread is None or not self._thread.is_alive():  # not alive: this process was forked
@@ -79,14 +84,24 @@ class Publisher:
             time.sleep(0.01)
         return not self._queue.unfinished_tasks
 
+    def close(self) -> None:
+        """Wait for the messages as a process that ends does, then end the thread; `publish` starts another."""
+        if self.flush():
+            with self._lock:
+                if self._thread is not None and self._thread.is_alive() and not self._queue.unfinished_tasks:
+                    self._queue.put_nowait(None)
+                    self._thread.join()
+                    self._thread = None
+                    atexit.unregister(self._end)
+
     def _end(self) -> None:
         if not self.flush():
             lost = self._queue.unfinished_tasks
             _log.error("%d messages are lost: PushUp did not take them before this process ended", lost)
 
     def _run(self) -> None:
-        while True:
-            until, message = self._queue.get()
+        while (waiting := self._queue.get()) is not None:
+            until, message = waiting
             try:
                 left = max(0.0, until - time.monotonic())
                 if message.html is None:
@@ -97,6 +112,14 @@ class Publisher:
                 _drop(message, error)
             finally:
                 self._queue.task_done()
+        self._queue.task_done()
+
+
+def flush_all(timeout: float) -> None:
+    """Wait for the messages of all publishers of this process, for at most so many seconds."""
+    until = time.monotonic() + timeout
+    for publisher in [*_publishers]:
+        publisher.flush(until - time.monotonic())
 
 
 def _drop(message: Outgoing, why: object) -> None:

@@ -101,7 +101,8 @@ class Site:
         return self._publisher.flush(timeout)
 
     def close(self) -> None:
-        """Close the connections that are idle; the next call opens a new one."""
+        """Wait up to 2 s for what is being published, and close the connections; the next call opens a new one."""
+        self._publisher.close()
         self._client.close()
 
     def cursor(self) -> str:

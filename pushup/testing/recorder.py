@@ -8,9 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from pushup.client import Client, Message
+from pushup.frameworks.publisher import flush_all
 
 PAUSE_SECONDS = 0.02
 """Between two looks at a server, while a publication of another thread or process is expected."""
+
+
+FLUSH_SECONDS = 5.0
+"""How long a look waits for what this process publishes in the background (`pushup.frameworks`)."""
 
 
 class Recorder:
@@ -26,6 +31,7 @@ class Recorder:
     def published(self, *channels: str) -> list[Message]:
         """The messages of these channels, or of all. A message on several channels is there once, with all it was asked
         for. Raises: ClientError; AssertionError if the server has dropped some."""
+        flush_all(FLUSH_SECONDS)
         names = list(channels) or [channel.name for channel in self.client.channels()]
         found: list[Message] = []
         cursor, more = self._began, bool(names)

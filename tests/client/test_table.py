@@ -80,7 +80,7 @@ TABLE = {
 LINE = {"id": "e-1"}
 TICKET = stream({"event": "ticket", "data": {"ticket": "t"}}, event(1), 5.0)
 TOKEN_ENDED = answer(401, {"type": "urn:pushup:token-expired"})
-FAILURES = [CLOSES, RESET, NOT_HTTP, *[answer(status) for status in (408, 429, 500, 502, 503, 504)]]
+FAILURES = [CLOSES, RESET, NOT_HTTP, *[answer(status) for status in (408, 429, 500, 502, 503, 504, 520)]]
 REFUSALS = [answer(status) for status in (400, 403, 410, 413)]
 """And 401, if the token was not accepted before."""
 
@@ -138,10 +138,10 @@ CAUSES: dict[tuple[str, str, str], list[list[Reply]]] = {
     ("poll", "opening", "done"): [[HANGS]],
     ("poll", "opening", "begin"): [[polled("e-1", 1)]],
     ("poll", "opening", "fail"): [
-        *[[reply] for reply in (*FAILURES, HANGS, DRIPS, polled("e-0", 1), polled("e-0", more=True))],
+        *[[reply] for reply in (*FAILURES, answer(501), HANGS, DRIPS, polled("e-0", 1), polled("e-0", more=True))],
         [polled("e-1", 1, more=True), RESET],
     ],
-    ("poll", "opening", "refuse"): [[reply] for reply in (*REFUSALS, answer(401), answer(404), answer(501))],
+    ("poll", "opening", "refuse"): [[reply] for reply in (*REFUSALS, answer(401), answer(404))],
     ("poll", "live", "done"): [[polled("e-1", 1), HANGS]],
     ("poll", "live", "begin"): [[polled("e-1", 1), polled("e-2", 2)]],
     ("poll", "live", "end"): [[polled("e-1", 1), Reply([(5.0, ConnectionResetError("reset"))])]],

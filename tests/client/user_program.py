@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
-from typing import assert_never, assert_type
+from typing import Any, assert_never, assert_type
 
-from pushup.client import Answer, AsyncClient, Channel, Client, ClientError, Closed, Gap, Item, Message, Published
+from pushup.client import (
+    Ack,
+    Answer,
+    AnswerCutOff,
+    AnswerFailed,
+    AnswerState,
+    AsyncClient,
+    Channel,
+    Client,
+    ClientError,
+    Closed,
+    Duplicate,
+    Gap,
+    Item,
+    Message,
+    NewMessage,
+    Producer,
+    Published,
+)
+from pushup.outbox import Relay
+from pushup.outbox.database import connector
+
+ACK: Ack = "replicated"
+MESSAGES: list[NewMessage] = [{"channels": ["a"], "data": 1, "event": "x"}, {"channels": ["b"], "data": None}]
+PRODUCER: Producer = {"name": "p", "epoch": 1, "sequence": 0}
 
 
 def work(item: Item) -> str:
@@ -27,16 +51,39 @@ def blocking() -> None:
     with Client(["http://a", "http://b"], token=lambda: "token", timeout=2, patience=10) as client:
         assert_type(client.cursor(), str)
         assert_type(client.publish("a", {"any": ["JSON"]}, event="x", ack="stable"), Published)
-        assert_type(client.publish_many([{"channels": ["a"], "data": 1, "event": "x"}])[0].ack, str | None)
+        assert_type(client.publish_many(MESSAGES, producer=PRODUCER, ack=ACK)[0].ack, str | None)
         answer = client.poll(["a", "b"], "now", timeout=1, limit=5)
         assert_type(answer, Answer)
         assert_type(answer.messages, list[Message])
         assert_type(client.create("a", 5), Channel)
+        assert_type(client.renew(7, ttl=5), Channel)
+        assert_type(client.channel("a"), Channel)
         assert_type(client.channels()[0].subscribers, int | None)
+        client.close_channel("a")
+        assert_type(client.call("GET", "/v1/nodes", headers={"X": "y"}, timeout=1, patience=0), dict[str, Any])
         for item in client.follow("a", answer.cursor, on_trouble=lambda error, pause: None):
             assert_type(item, Item)
             work(item)
+        with client.answer("a", resume=True, coalesce=0.1, patience=5) as answering:
+            answering.write("text")
+            answering.send({"any": "JSON"})
+            assert_type(answering.stopped, bool)
+            assert_type(answering.text, str)
+            answering.fail("it has failed")
+        for part in client.follow_answer("a", silence=5):
+            print(part)
+        assert_type(client.read_answer("a"), AnswerState)
+        assert_type(client.stop_answer("a"), Published)
         client.stop()
+
+
+def relaying() -> None:
+    """The outbox, as a thread of the application."""
+    relay = Relay(connector("sqlite:///application.db"), Client("http://a", key="key"))
+    relay.run()
+    relay.poke()
+    relay.stop()
+    assert_type(relay.is_stopped, bool)
 
 
 async def asynchronous() -> None:
@@ -47,9 +94,32 @@ async def asynchronous() -> None:
 
     async with AsyncClient("unix:/run/pushup.sock", token=token) as client:
         try:
-            assert_type(await client.publish(["a"], 1), Published)
+            assert_type(await client.publish(["a"], 1, ephemeral=True, idempotency_key="k"), Published)
+            assert_type(await client.publish_many(MESSAGES, producer=PRODUCER, ack=ACK), list[Published])
+        except Duplicate:
+            pass
         except ClientError as error:
             assert_type(error.type, str)
             assert_type(error.may_pass, bool)
+        assert_type(await client.cursor(timeout=1), str)
+        assert_type((await client.poll("a", timeout=1)).items, list[Item])
         async for item in client.follow("a", transport="poll"):
             work(item)
+        assert_type(await client.create(), Channel)
+        assert_type(await client.renew("a"), Channel)
+        assert_type(await client.channel(7), Channel)
+        assert_type(await client.channels(), list[Channel])
+        await client.close_channel("a")
+        assert_type(await client.call("POST", "/v1/channels", {"name": "a"}), dict[str, Any])
+        async with client.answer("a") as answering:
+            await answering.write("text")
+            await answering.send(["any JSON"])
+            assert_type(answering.parts, list[Any])
+        try:
+            async for part in client.follow_answer("a"):
+                print(part)
+        except (AnswerFailed, AnswerCutOff) as error:
+            print(error)
+        assert_type((await client.read_answer("a")).end, str | None)
+        assert_type(await client.stop_answer("a"), Published)
+        client.stop()

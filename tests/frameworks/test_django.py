@@ -9,19 +9,22 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from asgiref.testing import ApplicationCommunicator
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
 from django.db import connection, connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
+from django.urls import path
 
 from pushup.client import Client
 from pushup.frameworks.django import live, may_poll, publish_on_commit
 from pushup.frameworks.django.settings import site
 from pushup.frameworks.django.views import token
-from tests.frameworks import django_project
+from tests.frameworks import django_project, django_urls
 from tests.server.server_process import Server
 
 django_project.configure()
@@ -87,10 +90,7 @@ def test_who_may_poll() -> None:
 @pytest.fixture
 def pushup(server: Server) -> Any:
     with override_settings(PUSHUP={"URL": server.url}), Client(server.url) as client:
-        site.cache_clear()
         yield client
-        site().close()
-        site.cache_clear()
 
 
 @pytest.mark.processes
@@ -114,6 +114,33 @@ def test_the_cursor_is_older_than_the_list(pushup: Client, kind: str) -> None:
     assert made.pushup.config["channels"] == ["news", "team:3"]
     answer = pushup.poll("news", made.pushup.config["cursor"], timeout=0)
     assert [message.data for message in answer.messages] == ["meanwhile"]
+
+
+@pytest.mark.processes
+def test_an_async_view_of_an_asgi_application(pushup: Client) -> None:
+    """The page has its cursor, and the arguments of its path."""
+
+    @live("team:{team}")
+    async def view(request: HttpRequest, team: int) -> HttpResponse:
+        return HttpResponse(render('{% pushup "notes" %}', request=request))
+
+    async def get() -> str:
+        scope = {"type": "http", "method": "GET", "path": "/3", "query_string": b"", "headers": []}
+        application: Any = ApplicationCommunicator(ASGIHandler(), scope)  # type: ignore[no-untyped-call]
+        await application.send_input({"type": "http.request"})
+        start, body = [await application.receive_output(60) for _ in range(2)]
+        await application.wait(60)
+        assert start["status"] == 200
+        return str(body["body"].decode())
+
+    class Urls:
+        urlpatterns = (path("<int:team>", view), *django_urls.urlpatterns)
+
+    cursor = pushup.cursor()
+    with override_settings(ROOT_URLCONF=Urls):
+        page = asyncio.run(get())
+    assert "&quot;channels&quot;: [&quot;team:3&quot;]" in page
+    assert f"&quot;cursor&quot;: &quot;{cursor}&quot;" in page
 
 
 @pytest.mark.processes

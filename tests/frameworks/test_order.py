@@ -7,16 +7,23 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi import Depends, FastAPI
-from flask import Flask, render_template_string
+from flask import Flask, render_template_string, request
+from werkzeug.serving import make_server
 
 from pushup.client import Client
 from pushup.frameworks import fastapi, flask
 from pushup.frameworks.site import Site
-from tests.server.server_process import Server
+from tests.server.caller import poll_path
+from tests.server.document_samples import sample
+from tests.server.server_process import Server, running
 
 pytestmark = pytest.mark.processes
 
@@ -96,6 +103,52 @@ def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[st
     assert get(app, "/pushup/token")[0] == (200 if user else 401)
     assert "data-pushup" in get(app, "/pushup/live.js")[1]
     assert get(app, "/pushup/other.js")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("user", "channel", "status"), [("7", "user:7", 200), ("7", "user:8", 403), (None, "notes", 401)]
+)
+def test_the_documented_view(tmp_path: Path, user: str | None, channel: str, status: int) -> None:
+    """PushUp asks it by its `authorize_url`."""
+    app = Flask(__name__)
+    pushup = flask.PushUp(app, "http://127.0.0.1:9", user=lambda: request.cookies.get("user"))
+    exec(sample("docs/guide/frameworks.md", '@app.get("/may-poll")'), {"app": app, "pushup": pushup})
+    with make_server("127.0.0.1", 0, app, threaded=True) as site:
+        thread = threading.Thread(target=site.serve_forever)
+        thread.start()
+        option = f"authorize_url=http://127.0.0.1:{site.server_port}/may-poll"
+        try:
+            with running(tmp_path / "log", ("--set", option)) as server, server.caller() as caller:
+                headers = {"Cookie": f"user={user}"} if user else {}
+                assert caller.call("GET", poll_path(channel, timeout=0), headers=headers).status == status
+        finally:
+            site.shutdown()
+            thread.join()
+
+
+def test_an_application_that_ends(server: Server) -> None:
+    """FastAPI's shutdown waits until everything is published, and ends the thread; its own lifespan is kept."""
+    ended: list[FastAPI] = []
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        ended.append(app)
+
+    async def run() -> None:
+        async with app.router.lifespan_context(app):
+            for number in range(20):
+                pushup.publish("news", number)
+
+    app = FastAPI(lifespan=lifespan)
+    pushup = fastapi.PushUp(server.url)
+    app.include_router(pushup.router)
+    with Client(server.url) as client:
+        cursor = client.cursor()
+        asyncio.run(run())
+        assert [message.data for message in client.poll("news", cursor, timeout=0).messages] == [*range(20)]
+    assert ended == [app]
+    assert "pushup-publisher" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_server_that_hangs(server: Server) -> None:

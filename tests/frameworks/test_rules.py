@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jwt
 import pytest
 from flask import Flask, render_template_string
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from pushup.client import Client, ClientError, Published
@@ -130,6 +133,21 @@ def test_a_session_of_a_thread() -> None:
     assert site.published == [1]
 
 
+def test_an_async_session() -> None:
+    """It has a plain one, whose commits count. Nothing here connects to a database."""
+    site = Recording()
+
+    async def publish() -> None:
+        async with AsyncSession(create_async_engine("postgresql+psycopg://nowhere")) as session:
+            publish_after_commit(site, session, Outgoing("news", 1))
+            await session.commit()
+            publish_after_commit(site, session, Outgoing("news", "rolled back"))
+            await session.rollback()
+
+    asyncio.run(publish())
+    assert site.published == [1]
+
+
 class Held(Client):
     """A client that publishes once it may, but never what is "refused"."""
 
@@ -163,6 +181,20 @@ def test_publishing_in_the_background(caplog: pytest.LogCaptureFixture) -> None:
     assert len([text for text in said if "the server says no" in text]) == 1
 
 
+def test_a_publisher_that_is_closed() -> None:
+    """Its messages are published, and its thread is gone; it can be used again."""
+    client = Held()
+    client.may.set()
+    publisher = Publisher(client)
+    before = threading.active_count()
+    for number in range(3):
+        publisher.publish(Outgoing("news", number))
+        publisher.close()
+        assert threading.active_count() == before
+    assert client.published == [0, 1, 2]
+    publisher.close()
+
+
 def flask_application(user: str | None) -> Flask:
     app = Flask(__name__)
     pushup = PushUp(app, URL, user=lambda: user, token_secret=SECRET, channels=channels)
@@ -194,6 +226,16 @@ def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[st
     response = client.get(f"/may-poll?{asked}")
     assert (response.status_code, response.json) == (status, answer)
     assert client.get("/pushup/token").status_code == (200 if user else 401)
+
+
+def test_an_application_factory() -> None:
+    """The extension is made before the application; the settings of the last application hold."""
+    pushup = PushUp()
+    for user in ("7", "8"):
+        app = Flask(__name__)
+        pushup.init_app(app, URL, user=partial(str, user), token_secret=SECRET, channels=channels)
+        token = (app.test_client().get("/pushup/token").json or {})["token"]
+        assert jwt.decode(token, SECRET, ["HS256"], audience="pushup")["sub"] == user
 
 
 def test_a_page_without_the_decorator() -> None:

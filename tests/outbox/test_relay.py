@@ -16,6 +16,8 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
+from pushup.client import Client, Published
+from pushup.frameworks.publisher import Outgoing, Publisher
 from pushup.outbox import Relay
 from pushup.outbox import relay as relay_module
 from pushup.outbox.sqlalchemy import add, metadata
@@ -109,6 +111,28 @@ def test_fields_arrive_as_they_were_added(
     until_idle(start())
     [(_, _, messages, _)] = server.producers.values()
     assert messages == [{"channels": ["a", "b"], "data": {"text": "\u00fc\u0000", "n": [1.5, None]}, "event": "answer"}]
+
+
+def test_an_element_has_the_form_in_which_frameworks_publish_it(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """A page takes only this for HTML."""
+    element = '<li id="note-7">Hello</li>'
+    published: list[Any] = []
+
+    class Recording(Client):
+        def publish(self, channels: Any, data: Any, *, event: str | None = None, **_options: Any) -> Published:
+            published.append({"channels": [channels], "data": data, "event": event})
+            return Published("e-1", 0.0, "e-1")
+
+    publisher = Publisher(Recording("http://127.0.0.1:9"))
+    publisher.publish(Outgoing("notes", html=element))
+    publisher.close()
+    with Session(database.engine) as session, session.begin():
+        add(session, "notes", element, "html")
+    until_idle(start())
+    [(_, _, messages, _)] = server.producers.values()
+    assert messages == published
 
 
 def test_data_without_json_is_refused_at_once(database: Database) -> None:

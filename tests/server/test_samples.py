@@ -46,6 +46,8 @@ NOT_RUN = {
     "docs/start/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
     "docs/guide/python.md: from ": "tests/server/test_client.py runs each",
     "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
+    "docs/guide/testing.md: class Shipping": "tests/testing/test_pytest_plugin.py runs it",
+    "docs/guide/frameworks.md: @app.get": "tests/frameworks/test_order.py runs it",
     "docs/guide/outbox.md: ": "tests/outbox/test_postgres.py runs each",
     "docs/guide/pages.md: ": "tests/browser/test_pages.py runs each page, also behind nginx with its lines",
     "docs/guide/answers.md: ": "tests/browser/test_answers.py and tests/server/test_answers.py run each",

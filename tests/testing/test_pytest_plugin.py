@@ -14,6 +14,7 @@ import pytest
 from pushup import __version__
 from pushup.testing.server_process import running
 from pushup.testing.versions import check_versions
+from tests.server.document_samples import sample
 from tests.server.server_process import clean_environment
 
 ROOT = Path(__file__).parents[2]
@@ -61,46 +62,48 @@ DJANGO = """
 import django
 import pytest
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import connection
 from django.http import HttpResponse
 from django.test import TestCase
 from django.urls import path
-from pushup.client import Client
+from pushup.frameworks.django import publish_on_commit
+from pushup.frameworks.django.settings import site
 
 
 def ship(request, number):
-    with transaction.atomic():
-        transaction.on_commit(lambda: Client(settings.PUSHUP_URL).publish(f"order:{number}", "shipped"))
+    publish_on_commit(f"order:{number}", "shipped")
     return HttpResponse()
 
 
 urlpatterns = [path("orders/<int:number>/ship", ship)]
 
 settings.configure(
-    ROOT_URLCONF=__name__, ALLOWED_HOSTS=["testserver"], PUSHUP_URL="",
+    ROOT_URLCONF=__name__, ALLOWED_HOSTS=["testserver"],
+    INSTALLED_APPS=["pushup.frameworks.django"], PUSHUP={"URL": "http://127.0.0.1:9"},
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
 )
 django.setup()
 connection.creation.create_test_db(verbosity=0)
 
 
-class Shipping(TestCase):
-    @pytest.fixture(autouse=True)
-    def use_pushup(self, pushup):
-        self.pushup = pushup
+SHIPPING
 
-    def test_nothing_before_the_commit(self):
-        with self.settings(PUSHUP_URL=self.pushup.url):
-            with self.captureOnCommitCallbacks(execute=True):
-                self.client.post("/orders/7/ship")
-                assert self.pushup.published() == []
-            self.pushup.assert_published("order:7", "shipped")
+    def test_each_once_and_nothing_before_the_commit(self):
+        with self.captureOnCommitCallbacks(execute=True):
+            for number in range(20):
+                self.client.post(f"/orders/{number}/ship")
+            assert self.pushup.published() == []
+        assert len(self.pushup.published()) == 20
 
     def test_a_rollback(self):
-        with self.settings(PUSHUP_URL=self.pushup.url), self.captureOnCommitCallbacks(execute=False):
+        with self.captureOnCommitCallbacks(execute=False):
             self.client.post("/orders/7/ship")
         assert self.pushup.published() == []
-"""
+
+
+def test_the_first_settings_are_back():
+    assert site().live_page("", [], {}, None, "/").config["url"] == "http://127.0.0.1:9"
+""".replace("SHIPPING", sample("docs/guide/testing.md", "class Shipping"))
 
 FAILING = """
 import pytest
@@ -132,8 +135,11 @@ def test_a_flask_application(tmp_path: Path, workers: tuple[str, ...]) -> None:
 
 @processes
 def test_a_django_application(tmp_path: Path) -> None:
-    """What is published on commit is published when `captureOnCommitCallbacks` calls it."""
-    assert "2 passed" in run_tests(tmp_path, DJANGO)
+    """What is published on commit, in the background, is in the record after `captureOnCommitCallbacks` calls it.
+
+    The application publishes to the server of `self.settings`, and to its own one afterwards.
+    """
+    assert "4 passed" in run_tests(tmp_path, DJANGO)
 
 
 @processes

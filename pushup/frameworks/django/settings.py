@@ -7,6 +7,8 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings
+from django.core.signals import setting_changed
+from django.dispatch import receiver
 from django.utils.module_loading import import_string
 
 from pushup.frameworks.site import Site, problems
@@ -18,6 +20,14 @@ NAMES = ("URL", "KEY", "TOKEN_SECRET", "CHANNELS", "PUBLIC_URL", "ISSUER", "AUDI
 def site() -> Site:
     """The one of this process. Raises ValueError if a setting cannot be used; `manage.py check` says more."""
     return Site(**{name.lower(): value for name, value in _given().items()})
+
+
+@receiver(setting_changed)  # type: ignore[untyped-decorator]  # Django has no types
+def _changed(setting: str, **_more: Any) -> None:
+    """Tests have other settings for a while."""
+    if setting == "PUSHUP" and site.cache_info().currsize:
+        site().close()
+        site.cache_clear()
 
 
 def wrong_settings() -> Iterator[str]:
