@@ -84,6 +84,7 @@ def entry_from_redis() -> Work:
             waiting_limits=WaitingLimits(),
             clock=clock,
             wall=clock.seconds,
+            uptime=clock.seconds,
             random=lambda: 0.0,
         )
 
@@ -128,6 +129,7 @@ def authorized_poll() -> Work:
             tickets=Tickets(b"a key"),
             ticket_seconds=120.0,
             wall=clock.seconds,
+            uptime=clock.seconds,
             random=lambda: 0.0,
         )
         return PollAccess(node, access, clock.seconds, authorization, 1_000_000)
