@@ -13,7 +13,7 @@ from tests.core.builders import poll, publish
 
 PREFIX = b"{pushup}:4:"
 STATE = PREFIX + b"state"
-FIELDS = (b"epoch", b"sequence", b"time", b"tag", b"run", b"saved", b"checkpoint", b"rows", b"waits")
+FIELDS = tuple(b"epoch sequence time tag run saved checkpoint rows waits cluster founded replicated".split())
 """Of the state, but for the version: a higher one is that of a newer release, and is refused."""
 KEYS = tuple(PREFIX + name for name in b"state log rows loads leases members vouchers".split())
 WAYS = ("delete", "garbage", "empty", "+1", "-1", "huge")
