@@ -129,7 +129,6 @@ def authorized_poll() -> Work:
             tickets=Tickets(b"a key"),
             ticket_seconds=120.0,
             wall=clock.seconds,
-            uptime=clock.seconds,
             random=lambda: 0.0,
         )
         return PollAccess(node, access, clock.seconds, authorization, 1_000_000)
