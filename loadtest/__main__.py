@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import click
 
-from loadtest.beyond import far_away, journal, kills, peers, pushback, raw_events, redis_delay, soak, stalls
+from loadtest.beyond import (
+    capacity,
+    far_away,
+    journal,
+    kills,
+    peers,
+    pushback,
+    raw_events,
+    redis_delay,
+    soak,
+    stalls,
+)
 from loadtest.beyond.browsers import experiment as browsers
 from loadtest.beyond.browsers.drivers import BROWSERS
 from loadtest.beyond.browsers.scenarios import SCENARIOS
@@ -29,7 +37,8 @@ from loadtest.libman import experiment as echo
 from loadtest.liu import nodes, push_or_pull, threads_or_events
 from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
 from loadtest.mishra import experiment as group
-from loadtest.reports.documents import publish
+from loadtest.reports.about import Measuring, Mixed, abouts, commit, refuse_mixed
+from loadtest.reports.documents import old, publish
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
 from loadtest.roussev import designs
@@ -47,6 +56,7 @@ class Experiment(Protocol):
 EXPERIMENTS = {
     "blocked-client": blocked_client,
     "browsers": browsers,
+    "capacity": capacity,
     "cluster-kills": cluster_kills,
     "designs": designs,
     "echo": echo,
@@ -79,7 +89,7 @@ JUDGE = "judge"
 OPTIONS = {
     CLUSTER_KILLS: {"faults", "only", "seed", "minutes"},
     REAL_BROWSERS: {"browsers", "scenarios"},
-    REPORT: {"docs"},
+    REPORT: {"docs", "check"},
 }
 """Those that only one experiment or command has."""
 
@@ -107,12 +117,14 @@ OPTIONS = {
     "--scenario", "scenarios", type=click.Choice([*SCENARIOS]), multiple=True, help="browsers: only this one."
 )
 @click.option("--docs", is_flag=True, default=None, help="report: also update the results and tables in docs/lab/.")
+@click.option("--check", is_flag=True, default=None, help="report: only check that no result is older than its code.")
 def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, **special: Any) -> None:
     """Run an EXPERIMENT, which starts the servers it needs, and save its results.
 
     "all" runs every experiment, or goes on with those that have not been done, and ends with a report. "report" runs
     nothing: it combines all results in the folder into one page; with --docs it also copies those of full runs to
-    docs/lab/results/, and writes the tables in docs/lab/ that are made from them. "judge" reads a history from FILE,
+    docs/lab/results/, and writes the tables in docs/lab/ that are made from them. Full results in a folder are all of
+    one commit. "judge" reads a history from FILE,
     and says whether the server kept its promises (docs/internals/histories.md).
     """
     if (experiment == JUDGE) != (file is not None):
@@ -124,13 +136,16 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
         raise click.UsageError(f"{experiment} runs nothing, so it takes neither --quick nor --full")
     if file is not None:
         sys.exit(judge(file))
+    if experiment != REPORT and not quick:
+        _refuse_mixed(out)
+    if "check" in given:
+        sys.exit(1 if _old(out) else 0)
     if experiment in (ALL, REPORT):
         undone = run_all(out, quick=bool(quick)) if experiment == ALL else []
         _report(out, docs="docs" in given)
         sys.exit(1 if undone else 0)
     raise_file_limit()
-    began = time.time()
-    cpu = time.process_time()
+    measuring = Measuring()
     if experiment == CLUSTER_KILLS:  # the servers share the processors with the load, as the processes that it starts
         tables, figures = cluster_kills.run(quick=bool(quick), out=out, **given)
     elif experiment == REAL_BROWSERS:  # and so do the browsers
@@ -138,20 +153,13 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
     else:
         pin(0, LOAD_CORE)
         tables, figures = EXPERIMENTS[experiment].run(quick=bool(quick))
-    took = time.time() - began
-    about = {
-        "command": _command(sys.argv[1:]),
-        "machine": f"{platform.machine()}, {os.cpu_count()} processors, {platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "seconds": round(took, 1),
-        "this process's share of its processor": round((time.process_time() - cpu) / took, 2),
-    }
+    about = measuring.about(_command(sys.argv[1:]), PLAN[experiment].measures)
     for table in tables:
         table.write(out, about)
         click.echo(table.text() + "\n")
     for figure in figures:
         figure.write(out, about)
-    click.echo("\n".join(f"{name}: {value}" for name, value in about.items()))
+    click.echo("\n".join(f"{name}: {value}" for name, value in about.items() if name != "sources"))
     click.echo(f"Results written to {out}/")
     if unknown := {*(table.name for table in tables), *(one.name for one in figures)} - set(PLAN[experiment].writes):
         raise RuntimeError(f"not in the plan (loadtest/everything.py): {unknown}")
@@ -176,6 +184,22 @@ def _command(arguments: Sequence[str]) -> str:
     return " ".join(["python -m loadtest", *kept])
 
 
+def _refuse_mixed(out: Path) -> None:
+    """Full results of another commit are not to be joined by those of this one."""
+    try:
+        refuse_mixed(abouts(out), commit())
+    except Mixed as error:
+        raise click.ClickException(f"{error}, with --out") from None
+
+
+def _old(out: Path) -> int:
+    """Name the results that are older than the code that they measure. Returns how many there are."""
+    found = old(out)
+    for name, why in found.items():
+        click.echo(f"old: {name}: {why}")
+    return len(found)
+
+
 def _report(out: Path, *, docs: bool) -> None:
     """Write the page, and with `docs` the generated parts of the documents. Without results there is no page."""
     try:
@@ -183,8 +207,12 @@ def _report(out: Path, *, docs: bool) -> None:
     except FileNotFoundError as error:
         if not docs:
             raise click.ClickException(str(error)) from None
+    _old(out)
     if docs:
-        copied, left = publish(out)
+        try:
+            copied, left = publish(out)
+        except Mixed as error:
+            raise click.ClickException(str(error)) from None
         click.echo(f"Copied to docs/lab/: {', '.join(copied) or 'nothing'}")
         if left:
             click.echo(f"Not copied, as they are of a run with --quick: {', '.join(left)}")

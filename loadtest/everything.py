@@ -16,61 +16,78 @@ from typing import NamedTuple
 
 import click
 
+from loadtest.reports.about import QUICK
+
 
 class Plan(NamedTuple):
     """How many seconds an experiment takes on 2 cores, with --quick and in full; the tables and figures it may write.
 
-    `options`: what `all --full` gives it.
+    `measures`: the code that its results are about: when that changes, they are old. `options`: what `all --full`
+    gives it.
     """
 
     quick: int
     full: int
     writes: tuple[str, ...]
+    measures: tuple[str, ...]
     options: tuple[str, ...] = ()
 
 
+LONGEST = 45 * 60
+"""Seconds that an experiment may take in full, so that a part of `all` fits between other work."""
+
+SERVER = ("pushup/core", "pushup/net", "pushup/node", "pushup/broadcast", "pushup/service.py")
+SWARM = (*SERVER, "loadtest/load")
+LIU = (*SWARM, "loadtest/liu")
+HSU = (*SERVER, "pushup/backends", "loadtest/hsu", "loadtest/load")
+BEYOND = "loadtest/beyond"
+STALLS = tuple(f"{BEYOND}/stalls{part}.py" for part in ("", "_client", "_probe", "_server"))
+
 PLAN: Mapping[str, Plan] = {
-    "far-away": Plan(11, 65, ("far-away",)),
-    "raw-events": Plan(14, 420, ("raw-events",)),
-    "stalls": Plan(28, 150, ("stalls",)),
-    "redis-delay": Plan(21, 230, ("redis-delay", "redis-rate")),
-    "growing-output": Plan(14, 31, ("growing-output",)),
-    "slow-backend": Plan(29, 136, ("slow-backend-delays", "slow-backend-polls")),
-    "journal": Plan(22, 410, ("journal",)),
-    "blocked-client": Plan(38, 3090, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold")),
+    "capacity": Plan(60, 120, ("capacity",), (*SWARM, f"{BEYOND}/capacity.py", "docs/operate/capacity.md")),
+    "far-away": Plan(11, 65, ("far-away",), (*SWARM, f"{BEYOND}/far_away.py")),
+    "raw-events": Plan(14, 420, ("raw-events",), (*SWARM, f"{BEYOND}/raw_events.py")),
+    "stalls": Plan(28, 150, ("stalls",), (*SWARM, *STALLS)),
+    "redis-delay": Plan(21, 230, ("redis-delay", "redis-rate"), (*SWARM, f"{BEYOND}/redis_delay.py")),
+    "growing-output": Plan(14, 31, ("growing-output",), HSU),
+    "slow-backend": Plan(29, 136, ("slow-backend-delays", "slow-backend-polls"), HSU),
+    "journal": Plan(22, 410, ("journal",), (*SWARM, f"{BEYOND}/journal.py")),
+    "blocked-client": Plan(38, 1900, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold"), HSU),
     "echo": Plan(29, 880, (
         "echo", "echo-claims", "echo-sizes", "echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup",
-    )),
+    ), ("loadtest/libman", "pushup/net/wait")),
     "designs": Plan(39, 1170, (
         "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
         "designs-probes-in-service", "designs-threads", "designs-cost",
-    )),
+    ), ("loadtest/roussev",)),
     "group": Plan(44, 1110, (
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
-    )),
-    "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull")),
-    "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull")),
+    ), ("loadtest/mishra",)),
+    "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
+    "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "threads-or-events": Plan(41, 1200, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received",
-    )),
+    ), LIU),
     "nodes": Plan(59, 1390, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received",
-    )),
-    "peers": Plan(23, 1300, ("peers",)),
+    ), LIU),
+    "peers": Plan(23, 1300, ("peers",), (*SWARM, f"{BEYOND}/peers.py")),
     "headline": Plan(100, 2000, (
         "headline", "headline-runs", "headline-memory", "headline-delay", "headline-stalled", "headline-channels",
-    )),
-    "pushback": Plan(11, 60, ("pushback",)),
-    "soak": Plan(17, 4330, ("soak", "soak-memory")),
-    "kills": Plan(14, 400, ("kills",)),
+    ), (*SWARM, f"{BEYOND}/headline")),
+    "pushback": Plan(11, 60, ("pushback",), (*SERVER, f"{BEYOND}/pushback.py")),
+    "soak": Plan(17, 4330, ("soak", "soak-memory"), (*SERVER, f"{BEYOND}/soak.py")),
+    "kills": Plan(14, 400, ("kills",), (*SWARM, f"{BEYOND}/kills.py")),
     "workers": Plan(99, 1200, (
         "workers-cost", "workers-capacity", "workers-balance", "workers-kills", "workers-replaced", "workers-many",
-    )),
-    "browsers": Plan(52, 2700, ("browsers", "browsers-summary")),
-    "cluster-kills": Plan(45, 950, ("cluster-kills",), ("--minutes", "15")),
+    ), (*SWARM, "pushup/workers", f"{BEYOND}/workers")),
+    "browsers": Plan(52, 2700, ("browsers", "browsers-summary"), (*SERVER, "pushup/browser", f"{BEYOND}/browsers")),
+    "cluster-kills": Plan(
+        45, 950, ("cluster-kills",), (*SWARM, f"{BEYOND}/cluster_kills"), ("--minutes", "15"),
+    ),
 }  # fmt: skip
 """The experiments in the order in which `all` runs them. Those that share the machine with much else, and those that
 kill, are last."""
@@ -80,7 +97,7 @@ ALIASES = ("trip-time",)
 
 ALL = tuple(name for name in PLAN if name not in ALIASES)
 
-QUICK, FULL = "--quick", "--full"
+FULL = "--full"
 
 DONE = "done.json"
 """The file in the results folder that says which experiments have been done, with which options."""

@@ -48,8 +48,9 @@ MARK_TIMEOUT_SECONDS = 30.0
 """How long a write of the mark may take before it counts as failed; nobody waits for it."""
 
 
-def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Holder]:
-    """The node that follows this broadcast."""
+def make_node(settings: Settings, host: Host, broadcast: Broadcast, worker: int = 0) -> Node[Holder]:
+    """The node that follows this broadcast. `worker`: its number among those of its server; 0: there are none."""
+    name = settings.server.node_name or socket.gethostname()
     node: Node[Holder] = Node(
         limits=settings.queue,
         hold_limits=settings.hold,
@@ -59,8 +60,9 @@ def make_node(settings: Settings, host: Host, broadcast: Broadcast) -> Node[Hold
         soon=host.demultiplexer.soon,
         random=host.random,
         metrics=host.metrics,
-        name=settings.server.node_name or socket.gethostname(),
+        name=f"{name} worker {worker}" if worker else name,
         version=f"{__version__}, {build()}",
+        logs_evictions=worker <= 1,
     )
     node.settings = digests(settings)
     return node

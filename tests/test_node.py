@@ -343,6 +343,7 @@ def test_readiness() -> None:
     node = InMemoryNode()
     assert node.node.why_not_ready() is None
     node.node.drain(0.0)
+    assert node.node.member("1").draining
     assert node.node.why_not_ready() is not None
 
 
@@ -451,12 +452,14 @@ def test_a_node_out_of_rotation() -> None:
     assert all(exchange.answers for exchange in (*held, brief))
     assert not node.node.is_draining
     assert node.node.why_not_ready() is not None
+    assert node.node.member("1").draining
     late = hold(node, waiting_poll(timeout=25.0))
     node.advance(20)
     assert not late.answers
     assert changes == [True]
     node.node.draining.set_out(False)
     assert (node.node.why_not_ready(), changes) == (None, [True, False])
+    assert not node.node.member("1").draining
 
 
 def test_a_node_that_is_taken_back_early() -> None:

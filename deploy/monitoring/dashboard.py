@@ -30,6 +30,12 @@ def _sum(metric: str, by: str = "instance") -> dict[str, str]:
     return {f"sum by ({by}) (pushup_{metric})": legend}
 
 
+def _of_publishers(expression: str, by: str = "prefix, key") -> dict[str, str]:
+    """What every node and worker counts the same."""
+    legend = " ".join(f"{{{{{label}}}}}" for label in by.split(", "))
+    return {f"max by ({by}) ({expression}) or vector(0)": legend}
+
+
 def _share(used: str, limit: str) -> dict[str, str]:
     """How much of a limit is in use, by the worker of a node that uses most."""
     return {f"max by (instance) (pushup_{used} / pushup_{limit})": "{{instance}}"}
@@ -42,6 +48,9 @@ def _quantiles(histogram: str, labels: str = "") -> dict[str, str]:
 
 
 LOSSES = {"pushup:loss_ratio:rate1h": "1 h", "pushup:loss_ratio:rate6h": "6 h"}
+
+PUBLISHED = "rate(pushup_publisher_bytes_total[$__rate_interval])"
+EVICTED = "rate(pushup_publisher_evicted_messages_total[$__rate_interval])"
 
 ROWS = {
     "Is anything lost?": [
@@ -57,6 +66,7 @@ ROWS = {
     "Traffic": [
         Panel("Messages published", "cps", _rate("messages")),
         Panel("Messages by key", "cps", _rate("messages_by_key", "key")),
+        Panel("Bytes published, by prefix and key", "Bps", _of_publishers(PUBLISHED)),
         Panel("Deliveries", "cps", _rate("deliveries")),
         Panel("Held polls and streams", "none", _sum("held_polls")),
         Panel("Bytes", "Bps", _rate("received_bytes") | _rate("sent_bytes")),
@@ -67,6 +77,8 @@ ROWS = {
         Panel("Connections", "percentunit", _share("connections", "connections_limit")),
         Panel("File descriptors", "percentunit", _share("descriptors", "descriptors_limit")),
         Panel("Cache", "percentunit", _share("cached_bytes", "retention_bytes")),
+        Panel("Cache, by prefix and key", "bytes", _of_publishers("pushup_publisher_cached_bytes")),
+        Panel("Messages evicted, by prefix and key", "cps", _of_publishers(EVICTED, "prefix, key, limit")),
         Panel("Age of the oldest message", "percentunit", _share("oldest_message_age_seconds", "retention_seconds")),
         Panel("Unsent output", "percentunit", _share("unsent_bytes", "unsent_limit_bytes")),
         Panel("Memory of Redis", "percentunit", _share("redis_used_memory_bytes", "redis_maxmemory_bytes")),

@@ -44,6 +44,11 @@ print(counter.count)
 """In the image, it prints the size of what the image adds to its base, compressed as a registry has it."""
 
 
+RESULTS_MUST_BE_NEW = False
+"""Whether results in docs/lab/ that are older than the code they measure prevent a release. Set it to True in the
+commit that renews them all; until then the check lists them."""
+
+
 class NotReady(Exception):
     """No release can be made yet; the text says why, and what to do."""
 
@@ -118,6 +123,17 @@ def changelog(release: Release) -> str:
             f"{release.version} has no `### Upgrading` in docs/changelog.md: say what users must do, or nothing"
         )
     return heading
+
+
+def results(release: Release) -> str:
+    """The results of experiments are as new as the code that they measure."""
+    try:
+        release.run(sys.executable, "-m", "loadtest", "report", "--check", "--out", "docs/lab/results")
+    except NotReady as problem:
+        if RESULTS_MUST_BE_NEW:
+            raise
+        return f"not required yet: {problem}"
+    return "as new as the code that they measure"
 
 
 def artifacts(release: Release) -> str:
@@ -220,6 +236,7 @@ CHECKS: dict[str, Callable[[Release], str]] = {
     "tree": tree,
     "version": version,
     "changelog": changelog,
+    "results": results,
     "artifacts": artifacts,
     "readme": readme,
     "image": image,

@@ -5,6 +5,7 @@
 | `peers` | the same work on PushUp and on Nchan | docs/lab/performance.md |
 | `nchan` | starts Nchan, for those that compare with it | |
 | `headline/` | PushUp, Nchan, and the least that a server can do, loaded from C | docs/lab/performance.md |
+| `capacity` | what the formula for operators says of some loads, and what they cost | docs/operate/capacity.md |
 | `raw_events` | streams with `format=raw` and with JSON | docs/lab/performance.md |
 | `far_away` | long polls and event streams at a round trip of 80 ms | docs/lab/performance.md |
 | `stalls`, `stalls_client` | the longest turn of the reactor of a node that has much to do | docs/lab/performance.md |

@@ -110,7 +110,13 @@ def measure(
             kind: [(float(row[0]), float(row[COLUMNS.index(column)])) for row in rows if row[1] == kind]
             for kind in KINDS
         }
-        return Figure(f"{name}-{what}", f"{title}, a message every {interval:g} s", "connections", y, lines)
+        at = COLUMNS.index(column) - 2
+        spreads = {
+            kind: [(min(each), max(each)) for each in ([float(row[at]) for row in found[n, kind]] for n in connections)]
+            for kind in KINDS
+        }
+        title = f"{title}, a message every {interval:g} s"
+        return Figure(f"{name}-{what}", title, "connections", y, lines, spreads=spreads)
 
     title = f"Threads, or events; a message every {interval:g} s; medians of {rounds} (PushUp Figures 9 to 11)"
     columns = (*COLUMNS, *(f"{column}, from to" for column in SPREAD))

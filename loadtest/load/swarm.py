@@ -209,7 +209,7 @@ class Swarm:
         self._numbers = [0] * channels
         self._next_channel = 0
         self._since = 0.0
-        self._window = 0
+        self._window = 0.0
         self._closes = 0.0
         self._clear()
 
@@ -234,7 +234,7 @@ class Swarm:
             self._connect(subscriber)
         self._loop.run_until(time.time() + 0.5 + len(self._subscribers) / 10_000)
 
-    def measure(self, *, interval: float = 0.0, window: int = 0, seconds: float, drain: float = 3.0) -> Measured:
+    def measure(self, *, interval: float = 0.0, window: float = 0, seconds: float, drain: float = 3.0) -> Measured:
         """Publish for `seconds` on one channel after another, and count deliveries.
 
         A message per `interval` seconds; or, in a closed loop, as many as keep `window` messages under way. Without
@@ -255,10 +255,14 @@ class Swarm:
                 due = began + number * interval
                 self._loop.at(due, partial(self._publish, due))
         self._loop.run_until(began + seconds)
-        self._window = 0
+        self._window = 0.0
         end = time.time() + drain
         # Not all may have been published, if this process did not run for a while.
-        while time.time() < end and (self.published < planned or self.delivered + self.repeated < self.expected):
+        while time.time() < end and (
+            self.published < planned
+            or self.delivered + self.repeated < self.expected
+            or (window and self._under_way > 0)
+        ):
             self._loop.run_until(min(end, time.time() + 0.05))
         took = time.time() - began
         after = self._cpu()
@@ -318,6 +322,8 @@ class Swarm:
         answer = streams.read_event(event)
         subscriber.cursor = answer.cursor or subscriber.cursor
         self._count(subscriber, answer)
+        if self._window:
+            self._fill()
 
     def _answered(self, connection: Connection, status: int, body: bytes) -> None:
         subscriber = self._by_connection[connection]

@@ -6,19 +6,16 @@ A part of which nothing has been measured says so. Numbers of a paper stand besi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2, Values
 from loadtest.mishra import latency
-from loadtest.reports.items import PAPERS, Item, Paper, compare
-from loadtest.reports.results import Value, figure_about, shown
+from loadtest.reports.item_blocks import KINDS
+from loadtest.reports.markdown import table
+from loadtest.reports.results import Value, shown
 from loadtest.reports.saved import NotMeasured, Row, Saved
 from loadtest.roussev.designs import BUFFERED, MOST_CLIENTS
 
-FIGURE = "figure "
-COMPARE = "compare "
-ITEMS = "items "
 COST = "server's us a delivery"
 NOT_MEASURED = "*Not measured yet.*"
 
@@ -32,12 +29,9 @@ class Block(NamedTuple):
 
 def block(name: str, saved: Saved) -> str:
     """The part of this name, without an empty line around it. Raises: KeyError if there is none."""
-    if name.startswith(FIGURE):
-        return _figure(name.removeprefix(FIGURE), saved)
-    if name.startswith(COMPARE):
-        return _compared(_paper(name.removeprefix(COMPARE)), saved)
-    if name.startswith(ITEMS):
-        return _items(_paper(name.removeprefix(ITEMS)), saved)
+    kind, space, of = name.partition(" ")
+    if space:
+        return KINDS[kind + space](of, saved)
     found = BLOCKS[name]
     try:
         text = found.make(saved)
@@ -51,17 +45,6 @@ def tables_of_blocks() -> set[str]:
     return {table for one in BLOCKS.values() for table in one.tables}
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Value]], texts: int = 1) -> str:
-    """A Markdown table. `texts`: how many columns on the left are text, and so aligned left."""
-    rule = ["---" if number < texts else "---:" for number in range(len(head))]
-    lines = [head, rule, *([shown(value) for value in row] for row in rows)]
-    return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in cells) for cells in lines)
-
-
-def _paper(name: str) -> Paper:
-    return next(paper for paper in PAPERS if paper.name == name)
-
-
 def _measured(saved: Saved, name: str) -> str:
     """How a table was measured, in a line."""
     try:
@@ -69,55 +52,11 @@ def _measured(saved: Saved, name: str) -> str:
     except NotMeasured:  # a table with the paper's values only
         return NOT_MEASURED
     parts = [f"`{about['command']}`"]
-    parts += [str(about[key]) for key in ("machine", "load", "note") if key in about]
+    parts += [str(about[key]) for key in ("commit", "date", "machine", "load", "note") if key in about]
+    parts += [f"{key}: {about[key]}" for key in ("load average", "disturbances") if key in about]
     parts += [f"Python {about['python']}"] if "python" in about else []
     parts += [f"{shown(round(about['seconds']))} s"] if "seconds" in about else []
     return f"*Measured with* {'; '.join(parts)}."
-
-
-def _figure(name: str, saved: Saved) -> str:
-    file = saved.folder.parent / "figures" / f"{name}.svg"
-    return f"![{figure_about(file)[0] or name}](figures/{name}.svg)" if file.exists() else "*Not drawn yet.*"
-
-
-def _compared(paper: Paper, saved: Saved) -> str:
-    """What the paper says, beside what we measured."""
-    rows = [
-        (one.item.place, one.item.says, one.item.value, one.ours, one.agrees, one.why) for one in compare(paper, saved)
-    ]
-    return table(("", "the paper says", "paper", "ours", "agrees?", "why"), rows, texts=6)
-
-
-def _items(paper: Paper, saved: Saved) -> str:
-    """Every item of a paper: where it is, its tests and its results."""
-    items = paper.items()
-    undone = sum(bool(item.not_done) for item in items)
-    head = f"{len(items)} items, {undone} of them not done."
-    rows = [_item(item, saved) for item in items]
-    return f"{head}\n\n{table(('place', 'what', 'where', 'tests', 'results'), rows, texts=5)}"
-
-
-def _item(item: Item, saved: Saved) -> tuple[str, ...]:
-    what = item.says + (f". *Here*: {item.note}" if item.note else "")
-    if item.not_done:
-        return item.place, what, f"not done: {item.not_done}", "", ""
-    where = ", ".join(f"`{path.removeprefix('pushup/')}`" for path in item.code)
-    return item.place, what, where, _tests(item), ", ".join(_result(name, saved) for name in item.results)
-
-
-def _tests(item: Item) -> str:
-    """Each file once, with the functions in it."""
-    pairs = [test.removeprefix("tests/").partition("::")[::2] for test in item.tests]
-    parts = []
-    for file, group in groupby(pairs, key=lambda pair: pair[0]):
-        names = ", ".join(f"`{name}`" for _, name in group if name)
-        parts.append(f"`{file}`" + (f" ({names})" if names else ""))
-    return ", ".join(parts)
-
-
-def _result(name: str, saved: Saved) -> str:
-    file = saved.folder / f"{name}.csv"
-    return f"[{name}]({saved.folder.name}/{file.name})" if file.exists() else f"{name}: not measured yet"
 
 
 # PushUp.
@@ -146,16 +85,16 @@ def _threads_or_events(name: str, saved: Saved) -> str:
         cells: list[Value] = [same[0]["connections"]]
         cells += [one["memory MB"] for one in same]
         cells += [f"{shown(one['mean trip s'])} ({shown(one['p99 s'])}){_spread(one, 'mean trip s')}" for one in same]
-        cells += [one["received %"] for one in same]
+        cells += [f"{shown(one['received %'])}{_spread(one, 'received %')}" for one in same]
         cells += [f"{shown(one[COST])}{_spread(one, COST)}" for one in same]
         rows.append(tuple(cells))
     return table(head, rows, texts=0)
 
 
 def _spread(row: Row, column: str) -> str:
-    """The least and the greatest value of the rounds, after a comma; nothing if the row has none."""
-    found = str(row.get(f"{column}, from to", ""))
-    return f", {found.replace(' ', ' to ')}" if found else ""
+    """The least and the greatest value of the rounds, after a comma; nothing if they are the same, or not known."""
+    least, _, greatest = str(row.get(f"{column}, from to", "")).partition(" ")
+    return f", {least} to {greatest}" if least != greatest else ""
 
 
 def _by_nodes(name: str, column: str, saved: Saved, factor: float = 1.0) -> str:
@@ -300,10 +239,10 @@ def _in_service(saved: Saved) -> str:
 def _claims(saved: Saved) -> str:
     rows = [
         (row["claim"], f"{row['of']} / {row['against']}", row["measure"], row["paper"], row["ours"], row["lowest"],
-         row["highest"], row["verdict"])
+         row["highest"])
         for row in saved.rows("echo-claims")
     ]  # fmt: skip
-    return table(("claim", "compared", "measure", "paper", "ours", "lowest", "highest", "verdict"), rows, texts=4)
+    return table(("claim", "compared", "measure", "paper", "ours", "lowest", "highest"), rows, texts=4)
 
 
 def _group(name: str, papers: latency.Paper, saved: Saved) -> str:

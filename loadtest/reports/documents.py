@@ -15,7 +15,10 @@ import re
 import shutil
 from pathlib import Path
 
-from loadtest.reports.blocks import FIGURE, block, tables_of_blocks
+from loadtest.everything import PLAN
+from loadtest.reports.about import CHANGED, QUICK, Mixed, abouts, changed_since, refuse_mixed
+from loadtest.reports.blocks import block, tables_of_blocks
+from loadtest.reports.item_blocks import FIGURE
 from loadtest.reports.items import PAPERS
 from loadtest.reports.results import figure_about
 from loadtest.reports.saved import Saved
@@ -41,13 +44,20 @@ def publish(folder: Path, docs: Path = LAB) -> tuple[list[str], list[str]]:
     """Copy the results that documents show from a folder into `docs`, and write the documents' generated parts.
 
     Returns the files that were copied, and those that were not, because they are of a shortened run.
+    Raises: Mixed if the documents would then show results of several commits.
     """
+    new = {name: about for name, about in abouts(folder).items() if _place(folder / f"{name}.json", docs)}
+    if new:
+        refuse_mixed({**abouts(docs / "results"), **new})
+    for name, about in new.items():
+        if str(about.get("commit")).endswith(CHANGED):
+            raise Mixed(f"{name} is of code that is not committed: commit it, and measure again")
     copied, left = [], []
     for file in sorted(folder.glob("*")):
         where = _place(file, docs)
         if where is None:
             continue
-        if "--quick" in _command(file):
+        if QUICK in _command(file):
             left.append(file.name)
             continue
         where.mkdir(exist_ok=True)
@@ -57,6 +67,16 @@ def publish(folder: Path, docs: Path = LAB) -> tuple[list[str], list[str]]:
     for document in documents(docs):
         document.write_text(filled(document.read_text(), docs))
     return copied, left
+
+
+def old(folder: Path) -> dict[str, str]:
+    """The full results of a folder that are older than the code that they measure, and what has changed since."""
+    found = {}
+    for name, about in abouts(folder).items():
+        experiment = next((word for word in str(about["command"]).split() if word in PLAN), "")
+        if experiment and (why := changed_since(about, PLAN[experiment].measures)):
+            found[name] = why
+    return found
 
 
 def _place(file: Path, docs: Path) -> Path | None:

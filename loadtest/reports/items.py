@@ -7,7 +7,7 @@ measured, `reads` is the function in `readings/` that finds our number in the re
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from loadtest.reports.readings import hsu, libman, mishra, pushup, roussev
-from loadtest.reports.readings.found import Found, Reading
+from loadtest.reports.readings.found import NO, NO_RULE, NOT_MEASURED, PARTLY, Found, Reading
 from loadtest.reports.saved import NotMeasured, Saved
 
 FOLDER = Path(__file__).with_name("items")
@@ -32,6 +32,7 @@ class Item(Struct, frozen=True, forbid_unknown_fields=True):
     results: tables that an experiment writes, without suffix; `figures` likewise
     reads: the name of a function of the paper's module in `readings/`
     differs: why ours is another result, if it is; shown only then
+    was: an earlier verdict, if it has changed; `because`: why it has
     note: anything else that a reader must know
     not_done: why there is none of the above
     """
@@ -45,6 +46,8 @@ class Item(Struct, frozen=True, forbid_unknown_fields=True):
     figures: tuple[str, ...] = ()
     reads: str = ""
     differs: str = ""
+    was: str = ""
+    because: str = ""
     note: str = ""
     not_done: str = ""
 
@@ -92,34 +95,43 @@ PAPERS = (
     ),
 )
 
-VERDICTS: Mapping[bool | None, str] = {True: "yes", False: "no", None: "-"}
-NOT_MEASURED = "not measured yet"
+TESTED, NOT_DONE = "tested", "not done"
+"""Verdicts of items of which nothing was to be measured."""
+
 TOO_SHORT = "the run was too short to tell"
 
 
 class Compared(NamedTuple):
-    """An item beside what we measured: our number, whether it agrees with the paper, and why not."""
+    """An item beside what we measured: our number, the rule, whether it agrees with the paper by it, and why not."""
 
     item: Item
     ours: str
-    agrees: str
+    rule: str
+    verdict: str
     why: str
 
 
 def compare(paper: Paper, saved: Saved) -> list[Compared]:
     """Every item of a paper of which something was to be measured."""
-    return [_compare(paper, item, saved) for item in paper.items() if item.reads]
+    return [one for one in judge(paper, saved) if one.item.reads]
 
 
-def _compare(paper: Paper, item: Item, saved: Saved) -> Compared:
+def judge(paper: Paper, saved: Saved) -> list[Compared]:
+    """Every item of a paper."""
+    return [_judge(paper, item, saved) for item in paper.items()]
+
+
+def _judge(paper: Paper, item: Item, saved: Saved) -> Compared:
+    if not item.reads:
+        return Compared(item, "", "", NOT_DONE if item.not_done else TESTED, item.not_done or item.note)
     try:
         found: Found = paper.reading(item)(saved)
     except NotMeasured:
-        return Compared(item, NOT_MEASURED, VERDICTS[None], item.note)
+        return Compared(item, "", "", NOT_MEASURED, item.note)
     except (ArithmeticError, LookupError, ValueError):  # a cost of 0, or a number of connections that was left out
-        return Compared(item, TOO_SHORT, VERDICTS[None], item.note)
-    why = [item.differs] if found.agrees is False else []
-    return Compared(item, found.ours, VERDICTS[found.agrees], "; ".join([*why, *([item.note] if item.note else [])]))
+        return Compared(item, TOO_SHORT, "", NO_RULE, item.note)
+    why = (item.differs if found.verdict in (PARTLY, NO) else "", item.note)
+    return Compared(item, found.ours, found.rule, found.verdict, "; ".join(filter(None, why)))
 
 
 def problems(paper: Paper, item: Item, root: Path, written: Container[str]) -> list[str]:

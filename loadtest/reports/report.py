@@ -1,6 +1,7 @@
-"""Combines all results in a folder into one self-contained page.
+"""Combines all results in a folder into one self-contained page, to look at or to print.
 
-First each paper, item by item; then all tables, how they were measured, and figures.
+First how many items of each paper agree; then each paper, with its figures, item by item; then all tables, and how they
+were measured.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from loadtest.reports.items import PAPERS, Paper, compare
+from loadtest.reports.item_blocks import count
+from loadtest.reports.items import PAPERS, Compared, Paper, judge
 from loadtest.reports.results import Value, figure_about, shown
 from loadtest.reports.saved import Saved
 
@@ -21,117 +23,135 @@ NAME = "report.html"
 LONG = 20
 """Tables with more rows are collapsed, and come last: they are for reference."""
 
-STYLE = """
-:root { color-scheme: light dark; --paper: #fdfdfb; --ink: #1d2126; --soft: #667; --line: #dcdcd6; --band: #f3f3ee;
-  --accent: #1f6fb4; }
-@media (prefers-color-scheme: dark) { :root { --paper: #16191d; --ink: #e4e6e8; --soft: #9aa3ad; --line: #343a42;
-  --band: #1d2227; --accent: #6fb3e8; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 70rem; padding: 2.5rem 1.25rem 5rem; background: var(--paper); color: var(--ink);
-  font: 16px/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; }
-h2 { font-size: 1.35rem; margin: 3.5rem 0 .25rem; padding-top: 1rem; border-top: 1px solid var(--line); }
-h3 { font-size: 1rem; margin: 2rem 0 .5rem; }
-a { color: var(--accent); }
-nav ul { columns: 16rem; list-style: none; padding: 0; }
-code { font: .9em ui-monospace, monospace; }
-.measured { color: var(--soft); font-size: .88rem; margin: .25rem 0 0; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; min-width: 30rem; }
-th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid var(--line); }
-th { text-align: right; font-weight: 600; color: var(--soft); vertical-align: bottom; }
-td.text, th.text { text-align: left; }
-tbody tr:nth-child(even) { background: var(--band); }
-.figures { display: flex; flex-wrap: wrap; gap: 1.5rem; margin: 1.5rem 0; }
-figure { margin: 0; flex: 1 1 26rem; max-width: 40rem; }
-figure text { fill: currentColor; }
-summary { cursor: pointer; color: var(--accent); font-size: .88rem; }
-figure svg { width: 100%; height: auto; }
-"""
+STYLE = Path(__file__).with_name("report.css")
+
+INTRODUCTION = """The experiments of five papers, repeated on PushUp and on programs written for comparison. An item
+agrees with its paper (<b>yes</b>) if all of its criteria are met, <b>partly</b> if one is, and else not (<b>no</b>).
+The criteria stand beside our numbers; those that are not met are bold. <b>Tested</b> items are mechanisms: there was
+nothing to measure. Times depend on the machine and its other load, so compare shapes and ratios."""
 
 
 def write_report(folder: Path) -> Path:
-    """Write a page with all tables and figures in the folder; returns its path.
+    """Write a page with all tables and figures in the folder, or figures in the one beside it; returns its path.
 
-    Raises: FileNotFoundError if the folder has none.
+    Raises: FileNotFoundError if the folder has no tables.
     """
     tables = [(file.stem, json.loads(file.read_text())) for file in sorted(folder.glob("*.json"))]
     tables = [(name, table) for name, table in tables if isinstance(table, dict) and "rows" in table]
     if not tables:
         raise FileNotFoundError(f"there are no results in {folder}: run an experiment first")
-    figures: dict[str, list[tuple[str, str]]] = {}
-    for file in sorted(folder.glob("*.svg")):
-        text = file.read_text()
-        title, command = figure_about(file)
-        figures.setdefault(command, []).append((title, _inline(file.stem, text)))
+    saved = Saved(folder)
+    figures = {file.stem: file for file in saved.drawn()}
+    judged = [(paper, judge(paper, saved)) for paper in PAPERS]
+    papers = [_paper(paper, items, figures) for paper, items in judged]
     runs: dict[str, list[tuple[str, Any]]] = {}
     for name, table in tables:
         runs.setdefault(table["about"]["command"], []).append((name, table))
-    for run in runs.values():
+    for file in figures.values():  # those of no paper
+        runs.setdefault(figure_about(file)[1], [])
+    sections = []
+    for command, run in runs.items():
         run.sort(key=lambda named: len(named[1]["rows"]) > LONG)
-    sections = [_section(command, tables, figures.pop(command, [])) for command, tables in runs.items()]
-    sections += [_section(command, [], left) for command, left in figures.items()]
-    compared = [_paper(paper, Saved(folder)) for paper in PAPERS]
-    links = "".join(f'<li><a href="#{paper.name}">{paper.name}, item by item</a></li>' for paper in PAPERS)
-    links += "".join(
-        f'<li><a href="#{name}">{html.escape(table["title"])}</a></li>' for run in runs.values() for name, table in run
-    )
+        left = [name for name, file in figures.items() if figure_about(file)[1] == command]
+        sections.append(_section(command, run, [_figure(name, figures[name]) for name in left]))
     page = folder / NAME
     page.write_text(
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>PushUp measurements</title>\n<style>{STYLE}</style>\n"
-        "<h1>PushUp measurements</h1>\n<p>The papers' experiments, run on our server. "
-        "<code>docs/lab/evaluation.md</code> describes them and what they show. Times depend on the machine and its "
-        "other load; only ratios are meaningful.</p>\n"
-        f"<nav><ul>{links}</ul></nav>\n" + "\n".join([*compared, *sections]) + "\n</html>\n"
+        f"<title>PushUp measurements</title>\n<style>{STYLE.read_text()}</style>\n"
+        f"<h1>PushUp measurements</h1>\n<p>{INTRODUCTION}</p>\n"
+        f'<p class="measured">{_when([table["about"] for _, table in tables])}</p>\n'
+        f'<div class="cards">{"".join(_card(paper, items) for paper, items in judged)}</div>\n'
+        + "\n".join([*papers, "<h2>All tables</h2>", *sections])
+        + "\n</html>\n"
     )
     return page
 
 
-def _paper(paper: Paper, saved: Saved) -> str:
-    """The section for a paper: each item that is measured, the paper's number, ours, and whether they agree."""
-    rows = "\n".join(
-        "<tr>"
-        + "".join(
-            f'<td class="text">{_plain(cell)}</td>'
-            for cell in (one.item.place, one.item.says, one.item.value, one.ours, one.agrees, one.why)
-        )
-        + "</tr>"
-        for one in compare(paper, saved)
+def _when(abouts: Sequence[Mapping[str, Value]]) -> str:
+    """Of which commits the results are, when they were measured, and where."""
+    commits, machines = (sorted({str(one.get(key, "not recorded")) for one in abouts}) for key in ("commit", "machine"))
+    dates = sorted({str(one["date"]) for one in abouts if "date" in one}) or ["not recorded"]
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return html.escape(f"Commit: {', '.join(commits)}. Measured: {when}. Machine: {'; '.join(machines)}.")
+
+
+def _card(paper: Paper, judged: Sequence[Compared]) -> str:
+    """How many items of a paper have each verdict: as a bar, and as numbers. It leads to the paper."""
+    counted = count(judged)
+    bar = "".join(f'<i class="{_kind(verdict)}" style="flex:{number}"></i>' for verdict, number in counted.items())
+    numbers = " ".join(f"<span>{number} {_badge(verdict)}</span>" for verdict, number in counted.items())
+    return (
+        f'<a class="card" href="#{paper.name}"><b>{paper.name}</b> {len(judged)} items'
+        f'<span class="bar">{bar}</span>{numbers}</a>'
     )
-    heads = ("", "the paper says", "paper", "ours", "agrees?", "why")
+
+
+def _kind(verdict: str) -> str:
+    return re.sub(r"\W+", "-", verdict)
+
+
+def _badge(verdict: str) -> str:
+    return f'<span class="badge {_kind(verdict)}">{"no rule" if verdict == "-" else verdict}</span>'
+
+
+def _paper(paper: Paper, judged: Sequence[Compared], figures: dict[str, Path]) -> str:
+    """The section for a paper: its figures, which are taken out of `figures`; and each item that is measured."""
+    names = dict.fromkeys(name for one in judged for name in one.item.figures if name in figures)
+    drawn = "".join(_figure(name, figures.pop(name), judged) for name in names)
+    rows = "\n".join(_row(one) for one in judged if one.item.reads)
+    heads = ("", "the paper says", "paper", "ours", "it agrees if", "agrees?", "why")
     head = "".join(f'<th class="text">{cell}</th>' for cell in heads)
     return (
-        f'<section>\n<h2 id="{paper.name}">{paper.name}, item by item</h2>\n'
-        f'<p class="measured">{html.escape(paper.title)}</p>\n'
-        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>\n'
-        "</section>"
+        f'<section>\n<h2 id="{paper.name}">{paper.name}</h2>\n'
+        f'<p class="measured">{html.escape(paper.title)}</p>\n<div class="figures">{drawn}</div>\n'
+        f'<div class="wide"><table class="items">\n<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table>'
+        "</div>\n</section>"
     )
+
+
+def _row(one: Compared) -> str:
+    rules = "".join(f"<li>{_plain(rule)}</li>" for rule in one.rule.split("; ") if rule)
+    cells = [_plain(cell) for cell in (one.item.place, one.item.says, one.item.value, one.ours)]
+    cells += [f"<ul>{rules}</ul>" if rules else "", _badge(one.verdict), _plain(one.why)]
+    return "<tr>" + "".join(f'<td class="text">{cell}</td>' for cell in cells) + "</tr>"
 
 
 def _plain(markdown: str) -> str:
     """A cell of a document's table as HTML; a link leads to another document, so only its text is left."""
     text = html.escape(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", markdown))
+    text = re.sub(r"\*\*([^*]*)\*\*", r"<b>\1</b>", text)
     return re.sub(r"`([^`]*)`", r"<code>\1</code>", text)
 
 
-def _section(command: str, tables: Sequence[tuple[str, Any]], figures: Sequence[tuple[str, str]]) -> str:
-    """The section for one run: its figures, its tables, and how they were measured."""
+def _figure(name: str, file: Path, judged: Sequence[Compared] = ()) -> str:
+    """A figure, with its place in a paper and the verdicts on it."""
+    title = html.escape(figure_about(file)[0] or name)
+    of = [one for one in judged if name in one.item.figures]
+    caption = f"<b>{html.escape(of[0].item.place)}</b> {' '.join(_badge(one.verdict) for one in of)}" if of else ""
+    svg = _inline(name, file.read_text())
+    return f'<figure role="img" aria-label="{title}">{svg}<figcaption>{caption}</figcaption></figure>'
+
+
+def _section(command: str, tables: Sequence[tuple[str, Any]], figures: Sequence[str]) -> str:
+    """The section for one run: its figures that are of no paper, its tables, and how they were measured."""
     words = command.removeprefix("python -m loadtest").split()
-    parts = [f"<section>\n<h2>{html.escape(words[0] if words else 'Figures')}</h2>"]
+    parts = [f"<section>\n<h3>{html.escape(words[0] if words else 'Figures')}</h3>"]
     if tables:
         parts.append(f'<p class="measured">{_how(tables[0][1]["about"])}</p>')
-    inline = [f'<figure role="img" aria-label="{html.escape(title)}">{svg}</figure>' for title, svg in figures]
-    if inline:
-        parts.append(f'<div class="figures">{"".join(inline)}</div>')
+    if figures:
+        parts.append(f'<div class="figures">{"".join(figures)}</div>')
     parts += [_table(name, table) for name, table in tables]
     return "\n".join((*parts, "</section>"))
 
 
 def _how(about: Mapping[str, Value]) -> str:
     parts = [f"<code>{html.escape(str(about['command']))}</code>"]
-    parts += [f"{html.escape(name)}: {html.escape(shown(v))}" for name, v in about.items() if name != "command"]
+    parts += [
+        f"{html.escape(name)}: {html.escape(shown(v))}"
+        for name, v in about.items()
+        if name not in ("command", "sources")
+    ]
     return " · ".join(parts)
 
 
@@ -149,7 +169,7 @@ def _table(name: str, table: Mapping[str, Any]) -> str:
     content = f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>'
     if len(rows) > LONG:
         content = f"<details><summary>{len(rows)} rows</summary>\n{content}\n</details>"
-    return f'<h3 id="{html.escape(name)}">{html.escape(table["title"])}</h3>\n{content}'
+    return f'<h4 id="{html.escape(name)}">{html.escape(table["title"])}</h4>\n{content}'
 
 
 def _inline(name: str, svg: str) -> str:

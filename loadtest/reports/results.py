@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 from xml.etree import ElementTree as ET
 
@@ -61,6 +62,7 @@ class Figure(NamedTuple):
     """A line chart; `lines` maps each line's name to its (x, y) points. `log_x`: x is logarithmic.
 
     A line with the name of another and `PAPER` after it has a paper's values: it is dashed, in the other's colour.
+    `spreads`: for each point of a line, the least and the greatest value of several rounds, drawn as error bars.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Figure(NamedTuple):
     y: str
     lines: Mapping[str, Sequence[tuple[float, float]]]
     log_x: bool = False
+    spreads: Mapping[str, Sequence[tuple[float, float]]] = MappingProxyType({})
 
     def write(self, folder: Path, about: Mapping[str, object]) -> None:
         """Write `<name>.png` and `<name>.svg`; the SVG's metadata names the command that produced it."""
@@ -83,7 +86,12 @@ class Figure(NamedTuple):
         ours = [name for name in self.lines if not name.endswith(PAPER)]
         colours = {name: f"C{number % COLOURS}" for number, name in enumerate(ours)}
         for marker, name in zip(cycle("os^DvPX*"), ours, strict=False):
-            axes.plot(*zip(*self.lines[name], strict=True), marker=marker, color=colours[name], label=name)
+            x, y = zip(*self.lines[name], strict=True)
+            bars = [
+                [abs(end - value) for end, value in zip(ends, y, strict=True)]
+                for ends in zip(*self.spreads.get(name, ()), strict=True)
+            ]
+            axes.errorbar(x, y, yerr=bars or None, marker=marker, color=colours[name], label=name, capsize=3)
         for name in [name for name in self.lines if name.endswith(PAPER)]:
             colour = colours[name.removesuffix(PAPER)]
             points = zip(*self.lines[name], strict=True)

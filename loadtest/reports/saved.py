@@ -27,6 +27,10 @@ class Saved(NamedTuple):
             raise NotMeasured(name) from None
         return found
 
+    def drawn(self) -> list[Path]:
+        """The figures: in the folder, or in docs/lab/ in the one beside it."""
+        return sorted(self.folder.glob("*.svg")) or sorted((self.folder.parent / "figures").glob("*.svg"))
+
     def rows(self, name: str, **where: object) -> list[Row]:
         """The rows with these values. Raises: NotMeasured if there are none."""
         return some(

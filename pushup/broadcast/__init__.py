@@ -43,7 +43,8 @@ class Member(Struct, frozen=True, omit_defaults=True):
     """What the living nodes of a cluster tell each other about themselves (Mishra §2).
 
     Its id, name and addresses, the last entry it has applied (a cursor), its held polls, its version; `settings`:
-    digests of those that all nodes should share; None: it is of an earlier release.
+    digests of those that all nodes should share; None: it is of an earlier release. `draining`: it sends its clients
+    away.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Member(Struct, frozen=True, omit_defaults=True):
     held_polls: int
     version: str
     settings: dict[str, str] | None = None
+    draining: bool = False
 
 
 class Follower(Protocol):

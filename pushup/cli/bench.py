@@ -50,7 +50,7 @@ def run(polls: int, workers: str, seconds: float) -> None:
             bytes_of_poll = _measure(server, address, most, polls, seconds)
     except LoadError as error:
         raise click.ClickException(str(error)) from None
-    print("\nSettings to start from; docs/operate/sizing.md says what else takes memory:\n")
+    print("\nSettings to start from; docs/operate/capacity.md says what else takes memory:\n")
     for line in _suggested(cores, memory, files, bytes_of_poll):
         print(line)
 

@@ -47,7 +47,8 @@ def _lines(ready: dict[str, Any], nodes: list[dict[str, Any]], differing: dict[s
     rows = [("node", "behind", "held polls", "addresses", "version")]
     for node in nodes:
         behind = last - int(node["cursor"].rpartition("-")[2] or 0)
-        rows.append((_shown(node), str(behind), str(node["held_polls"]), " ".join(node["addresses"]), node["version"]))
+        name = _shown(node) + (" (draining)" if node.get("draining") else "")
+        rows.append((name, str(behind), str(node["held_polls"]), " ".join(node["addresses"]), node["version"]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

@@ -1,11 +1,11 @@
-"""The messages that were dropped lately, and why: `pushup why` asks for them, and metrics count them.
+"""The messages that were dropped lately, and why: `pushup why` asks for them, and metrics count them by publisher.
 
 Each node keeps its own record. It is no part of the replicated state: a node that starts knows nothing from before.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from typing import get_args
 
 from msgspec import Struct
@@ -33,16 +33,29 @@ class Dropped(Struct, frozen=True, gc=False):
     dropped_at: float
 
 
+class Counts:
+    """What one publisher has published in one class, and what was evicted of it."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        """As they count against `retention_bytes`."""
+        self.evicted = {"retention_bytes": 0, "retention_messages": 0}
+        """Messages, by the limit that has driven them out."""
+
+
 class Drops:
     """Those of one node, without ephemeral messages."""
 
     def __init__(self) -> None:
         self.counts: dict[DropReason, int] = dict.fromkeys(get_args(DropReason), 0)
         """Messages dropped so far, by reason."""
+        self.publishers: defaultdict[tuple[str, str], Counts] = defaultdict(Counts)
+        """By class and owner; with what was ephemeral."""
         self.time = 0.0
         """The time of the entry that is being applied."""
         self.limit = ""
-        """The setting that evicts messages now."""
+        """The setting that evicts messages now; that of a class has the class's name behind it."""
         self.forgotten_sequence = 0
         """What was dropped up to this sequence may be missing here; nothing that comes after it is."""
         self.forgotten_at = 0.0
@@ -57,12 +70,13 @@ class Drops:
             oldest = messages.popleft()
             self.forgotten_sequence = max(self.forgotten_sequence, oldest.sequence)
             self.forgotten_at = oldest.dropped_at
-        limit = self.limit if reason == "evicted" else "retention_seconds" if reason == "expired" else ""
+        limit, shelf = "retention_seconds" if reason == "expired" else "", message.shelf
+        if reason == "evicted":
+            limit = self.limit
+            self.publishers[shelf.retention_class.name, shelf.owner].evicted[limit.partition(" ")[0]] += 1
         size = len(memoryview(message.data))
         messages.append(
-            Dropped(
-                message.sequence, message.time, message.channels, message.shelf.owner, size, reason, limit, self.time
-            )
+            Dropped(message.sequence, message.time, message.channels, shelf.owner, size, reason, limit, self.time)
         )
 
     def find(self, sequence: int) -> Dropped | None:

@@ -35,7 +35,8 @@ class MessageCache:
         self._messages: BySequence[Message] = BySequence()
         self.get: Callable[[int], Message | None] = self._messages.get
         """The message with this sequence."""
-        self._classes: dict[str, RetentionClass] = {}  # those that have messages
+        self.classes: dict[str, RetentionClass] = {}
+        """By name, those that have messages."""
         self.bytes = 0
         """Of all but ephemeral messages."""
         self.drops = Drops()
@@ -47,7 +48,7 @@ class MessageCache:
     @property
     def next_time(self) -> float | None:
         """When a message is due to expire next."""
-        shelves = [(kept, shelf) for kept in self._classes.values() for shelf in kept.shelves.values()]
+        shelves = [(kept, shelf) for kept in self.classes.values() for shelf in kept.shelves.values()]
         return min([self._at(shelf.first).time + kept.retention.seconds for kept, shelf in shelves], default=None)
 
     def age(self, now: float) -> float:
@@ -56,7 +57,7 @@ class MessageCache:
 
     def use_limits(self) -> None:
         """The rules have other limits now. O(classes)."""
-        for kept in self._classes.values():
+        for kept in self.classes.values():
             kept.retention = self._rules.retention(kept.name)
 
     # Messages come.
@@ -78,8 +79,7 @@ class MessageCache:
         owners) if bytes do.
 
         Each channel evicts at most two messages, and both its class and all together as many as reach twice the new
-        message's size. That is more than it adds, so that limits that have become smaller are reached without much work
-        at once.
+        message's size. That is more than it adds: limits that have become smaller are reached a little at a time.
         """
         self._messages.add(message.sequence, message)
         self._changes.note(message.sequence)
@@ -94,6 +94,9 @@ class MessageCache:
                 left -= self._drop_front(channel, "evicted")
                 count = len(channel.messages or ()) - channel.ephemeral_count
         kept, size, limit = message.shelf.retention_class, message.size, self._rules.limits.retention_bytes
+        counts = self.drops.publishers[kept.name, message.shelf.owner]
+        counts.messages += 1
+        counts.bytes += size
         if kept.bytes + size > kept.retention.bytes:
             left -= self._make_room(size, kept.retention.bytes, kept, left)
         if self.bytes + size > limit and not kept.is_ephemeral:
@@ -120,7 +123,7 @@ class MessageCache:
 
     def _fullest(self) -> RetentionClass:
         """The class that takes most for its share; the same in every replica."""
-        durable = [kept for kept in self._classes.values() if not kept.is_ephemeral]
+        durable = [kept for kept in self.classes.values() if not kept.is_ephemeral]
         return durable[0] if len(durable) == 1 else max(durable, key=attrgetter("load"))
 
     def restore(self, row: MessageRow, channels: Sequence[Channel]) -> None:
@@ -136,7 +139,7 @@ class MessageCache:
 
     def shelves(self, owner: str) -> list[Shelf]:
         """Those of this owner, in the same order in every replica. O(classes)."""
-        return [kept.shelves[owner] for _, kept in sorted(self._classes.items()) if owner in kept.shelves]
+        return [kept.shelves[owner] for _, kept in sorted(self.classes.items()) if owner in kept.shelves]
 
     def names(self) -> list[Name]:
         """The sequences of all messages. O(their number)."""
@@ -153,7 +156,7 @@ class MessageCache:
     def expire(self, time: float, most: int) -> int:
         """Drop what is due at `time` until `most` is reached; returns how much: a message counts for each channel."""
         gone = 0
-        for _, kept in sorted(self._classes.items()):  # in the same order in every replica
+        for _, kept in sorted(self.classes.items()):  # in the same order in every replica
             horizon = time - kept.retention.seconds
             for _, shelf in sorted(kept.shelves.items()):
                 while gone < most and shelf.first and self._at(shelf.first).time <= horizon:
@@ -227,7 +230,7 @@ class MessageCache:
 
     def _shelf(self, name: str, owner: str, retention: Retention) -> Shelf:
         """The shelf of this owner in the class with this name; a new one is put in with its first message."""
-        kept = self._classes.get(name) or RetentionClass(name, retention)
+        kept = self.classes.get(name) or RetentionClass(name, retention)
         return kept.shelves.get(owner) or Shelf(kept, owner)
 
     def _at(self, sequence: int) -> Message:
@@ -244,7 +247,7 @@ class MessageCache:
         else:
             shelf.first = message.sequence
             shelf.retention_class.shelves[shelf.owner] = shelf
-            self._classes[shelf.retention_class.name] = shelf.retention_class
+            self.classes[shelf.retention_class.name] = shelf.retention_class
         shelf.last = message.sequence
         self._count(shelf, message.size)
 
@@ -264,7 +267,7 @@ class MessageCache:
         if not shelf.first:
             del kept.shelves[shelf.owner]
             if not kept.shelves:
-                del self._classes[kept.name]
+                del self.classes[kept.name]
 
     def _count(self, shelf: Shelf, size: int) -> None:
         shelf.bytes += size
@@ -274,7 +277,7 @@ class MessageCache:
 
     def check(self) -> None:
         """Assert the invariants: every message is kept by as many channels as it says, and the bytes add up."""
-        shelves = [shelf for kept in self._classes.values() for shelf in kept.shelves.values()]
+        shelves = [shelf for kept in self.classes.values() for shelf in kept.shelves.values()]
         found = []
         for shelf in shelves:
             before, sequence, size = 0, shelf.first, 0
@@ -287,9 +290,9 @@ class MessageCache:
             assert shelf.last == before > 0
             assert shelf.bytes == size
         assert sorted(found) == self.names()
-        for kept in self._classes.values():
+        for kept in self.classes.values():
             assert kept.bytes == sum(shelf.bytes for shelf in kept.shelves.values())
-        assert self.bytes == sum(kept.bytes for kept in self._classes.values() if not kept.is_ephemeral)
+        assert self.bytes == sum(kept.bytes for kept in self.classes.values() if not kept.is_ephemeral)
         for message in self._messages:
             channels = [channel for channel in map(self._channels.find, message.channels) if channel is not None]
             holders = [channel for channel in channels if channel.messages and message in channel.messages]

@@ -190,7 +190,7 @@ function showNodes({ nodes }) {
   const last = Math.max(...nodes.map(at));
   nodes.sort((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1));
   const row = (/** @type {any} */ node) => [
-    node.id, nameOf(node), node.version, text.format(last - at(node)), text.format(node.held_polls),
+    node.id, nameOf(node) + (node.draining ? " (draining)" : ""), node.version, text.format(last - at(node)), text.format(node.held_polls),
     node.addresses.join(" "),
   ];
   show($("nodes"), nodes.map(row));

@@ -145,6 +145,11 @@ class Draining:
         self.on_out: Callable[[bool], None] = lambda is_out: None
         """Called when that changes."""
 
+    @property
+    def sends_away(self) -> bool:
+        """Whether new clients should go to other nodes."""
+        return self.is_out or self.drain is not None
+
     def asked(self, host: str) -> None:
         """A load balancer at this address has asked whether the node is ready, and gets the answer."""
         self.balancers.asked(host)

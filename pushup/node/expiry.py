@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -35,10 +35,10 @@ class Expiry:
         state: Callable[[], ReplicatedState],
         clock: IReactorTime,
         soon: Callable[[Callable[[], None]], None],
-        on_look: Callable[[], None] = lambda: None,
+        on_look: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """`state`: the present one. `on_look` is called a second after an entry at the latest, and then every 10 s
-        while something is kept.
+        """`state`: the present one. Those of `on_look` are called a second after an entry at the latest, and then
+        every 10 s while something is kept.
         """
         self._broadcast = broadcast
         self._state = state
@@ -75,7 +75,8 @@ class Expiry:
     def _look(self) -> None:
         if not self._is_running:
             return
-        self._on_look()
+        for look in self._on_look:
+            look()
         self.is_asleep = True
         due = self._state().next_expiry
         if due is None or self._is_appending:

@@ -35,6 +35,7 @@ from pushup.metrics import Metrics
 from pushup.node.drain import Draining, DrainLimits
 from pushup.node.expiry import Expiry
 from pushup.node.order_end import OrderEnd
+from pushup.node.publishers import EvictionLog
 from pushup.node.tracing import Tracer
 
 DEADLINE_STEP_SECONDS = 1 / 64
@@ -55,6 +56,7 @@ class Node(HoldsState, Generic[H]):
     (expiry, time ranges) is on `Broadcast.now`. Only their differences are used together.
 
     `soon` calls its argument later, in this turn of the reactor or the next; `random` returns a number in [0, 1).
+    `logs_evictions`: whether it says who takes the memory.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Node(HoldsState, Generic[H]):
         drain_limits: DrainLimits = DrainLimits(),  # noqa: B008  # frozen
         name: str = "",
         version: str = "",
+        logs_evictions: bool = True,
     ) -> None:
         self.state = ReplicatedState(limits)
         """For others to read; `apply` and `start_from` change it."""
@@ -89,7 +92,10 @@ class Node(HoldsState, Generic[H]):
         self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
         self.trace, self.keep_traceparent = self._tracer.trace, self._tracer.keep_traceparent  # what this node knows
         self.find_end, self.later = broadcast.find_end, clock.callLater
-        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=self._tracer.look)
+        looks = [self._tracer.look]
+        if logs_evictions:
+            looks.append(EvictionLog(lambda: self.state, clock.seconds).look)
+        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=looks)
         self.draining = Draining(
             clock,
             drain_limits.drain_seconds,
@@ -132,7 +138,7 @@ class Node(HoldsState, Generic[H]):
 
     def why_not_ready(self) -> PushUpError | None:
         """Why load balancers should send no new clients here; None if they may."""
-        if self.is_draining or self.draining.is_out:
+        if self.draining.sends_away:
             return Refusal.DRAINING()
         return self._broadcast.why_not_ready()
 
@@ -249,7 +255,10 @@ class Node(HoldsState, Generic[H]):
 
     def member(self, id: str) -> Member:  # noqa: A002
         """What the other nodes are told about this one."""
-        return Member(id, self._name, self.addresses, str(self.cursor), self.polls.count, self._version, self.settings)
+        return Member(
+            id, self._name, self.addresses, str(self.cursor), self.polls.count, self._version, self.settings,
+            self.draining.sends_away,
+        )  # fmt: skip
 
     # Stopping.
 

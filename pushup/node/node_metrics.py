@@ -8,13 +8,16 @@ from typing import Any
 from pushup.broadcast import Broadcast
 from pushup.metrics import Metric, gauge
 from pushup.node.node import Node
+from pushup.node.publishers import publisher_metrics
 
 
 def node_metrics(node: Node[Any], broadcast: Broadcast) -> Iterator[Metric]:
     """The gauges of a node and of the broadcast that it follows."""
-    state, polls = node.state, node.polls
+    state, polls, members = node.state, node.polls, node.members()
+    others = sum(None not in (each.settings, node.settings) and each.settings != node.settings for each in members)
     yield gauge("ready", "1 if load balancers should send new clients here, else 0", node.why_not_ready() is None)
-    yield gauge("nodes", "Nodes of the cluster that are known to be alive", len(node.members()))
+    yield gauge("nodes", "Nodes of the cluster that are known to be alive", len(members))
+    yield gauge("nodes_with_other_settings", "Nodes whose settings differ from those of this one", others)
     yield gauge("held_polls", "Held polls, and event streams that wait for the next event", polls.count)
     yield gauge("held_bytes", "Bytes that count against held_limit_bytes", polls.bytes)
     yield gauge("awaited_channels", "Channels that do not exist and that polls wait for", polls.awaited_count)
@@ -25,4 +28,5 @@ def node_metrics(node: Node[Any], broadcast: Broadcast) -> Iterator[Metric]:
     yield gauge("retention_bytes", "The limit retention_bytes", state.limits.retention_bytes)
     yield gauge("retention_seconds", "The limit retention_seconds", state.limits.retention_seconds)
     yield gauge("oldest_message_age_seconds", "Age of the oldest message", state.cache.age(broadcast.now()))
+    yield from publisher_metrics(state, broadcast.now())
     yield gauge("waiting_bytes", "Bytes that count against waiting_limit_bytes", broadcast.waiting_bytes)

@@ -27,6 +27,9 @@ LOOKS = 2000
 GONE_SECONDS = 3600.0
 """A node that has not reported for so long is forgotten."""
 
+GONE_BEFORE_SECONDS = 10.0
+"""A node whose last report was so long before a message is not mentioned for it."""
+
 
 class Tracer:
     """Answers `GET /v1/messages/{id}`. `look` is called every second while there are entries."""
@@ -105,7 +108,9 @@ class Tracer:
         self.look()
         sequence, living = sequence_in(found.id), {member.id for member in self._members()}
         epoch = self._state().cursor.epoch
-        nodes = tuple([t.applied(id_, sequence, epoch, is_alive=id_ in living) for id_, t in self._tracks.items()])
+        since = (found.time or 0.0) - GONE_BEFORE_SECONDS
+        tracks = [(id_, track) for id_, track in self._tracks.items() if id_ in living or track.seen_at >= since]
+        nodes = tuple([track.applied(id_, sequence, epoch, is_alive=id_ in living) for id_, track in tracks])
         first = next((f for f, last in zip(self._first, self._last, strict=True) if f <= sequence <= last), 0)
         kept_for, traceparent = self._traceparents.get(first % TRACEPARENTS, (0, None))
         return replace(

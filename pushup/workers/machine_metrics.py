@@ -9,8 +9,13 @@ from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 
-NOT_ADDED_UP = frozenset(("pushup_messages_dropped",))
-"""Counters that get the label, too: every worker drops the same messages, from its own copy of the state."""
+NOT_ADDED_UP = frozenset((
+    "pushup_messages_dropped",
+    "pushup_publisher_messages",
+    "pushup_publisher_bytes",
+    "pushup_publisher_evicted_messages",
+))  # fmt: skip
+"""Counters that get the label, too: each worker counts the same messages, from its own copy of the state."""
 
 
 class Sample(Struct, array_like=True, forbid_unknown_fields=True):

@@ -39,7 +39,7 @@ class Worker:
 
     def __init__(self, number: int, links: list[socket.socket], listening: list[socket.socket], reactor: Any) -> None:
         """`links`: sockets to the parent, for control and, unless the order is in Redis, for the order."""
-        self._number = number
+        self._number, self._name = number, f"worker {number}"
         self._control, *self._order = links
         self._listening = listening
         self._reactor = reactor
@@ -52,8 +52,8 @@ class Worker:
         use_monotonic_clock(self._reactor)
         faulthandler.enable()
         tune_garbage_collector()
-        name = f"worker {self._number}"
-        self._set_log_level = start_logging(settings.server.log_level, settings.server.log_format, process=name)
+        server = settings.server
+        self._set_log_level = start_logging(server.log_level, server.log_format, process=self._name)
         raise_file_limit()
         self._service = self._make_service(settings)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,7 +67,7 @@ class Worker:
         """A server as any other, with the parent's sockets, its order and its questions. Raises: SettingsError."""
         host = Host(self._reactor, STRATEGIES[settings.server.wait_strategy](self._reactor))
         broadcast = self._make_broadcast(settings, host)
-        node = make_node(settings, host, broadcast)
+        node = make_node(settings, host, broadcast, self._number)
         self._siblings = ServerQueries(
             self._link.send, str(self._number), host.page, node.polls.subscribers, node.draining.set_out, self._reactor
         )

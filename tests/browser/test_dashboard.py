@@ -150,6 +150,8 @@ def test_an_operator_with_a_key(page: Page, tmp_path: Path) -> None:
         assert page.do("return document.documentElement.scrollWidth") == 360
         page.do("document.body.setAttribute('style', 'color: red')")
         wait_until(lambda: page.do("return violations") == ["style-src-attr"], "the policy to be kept")
+        assert operator.call("POST", "/v1/drain", headers=AUTHORIZED).status == 200
+        page.wait("nodes", "one (draining)")
         page.do("$('forget-key').click()")
         page.wait("key-error", "401: this server needs a publish key")
         assert page.rows("nodes") == []

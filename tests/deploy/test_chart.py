@@ -21,7 +21,7 @@ import yaml
 
 from deploy.cluster import Cluster
 from pushup import __version__
-from tests.deploy.chart.rendered import CHART, ROOT, Objects, PodProcess, helm, here, render
+from tests.deploy.chart.rendered import CHART, ROOT, Objects, PodProcess, Ports, helm, here, render
 from tests.deploy.conversations import wait_until
 from tests.server.caller import Caller, poll_path
 from tests.server.redis_server import RedisClient, RedisServer, free_port
@@ -74,7 +74,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "redisPorts": [6379, 26379],
             "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "application"}}}], "ports": [{"port": 5000}]}],
         },
-        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "serviceAccount": {"annotations": {"a": "b"}},
         "podAnnotations": {"a": "b"},
         "podLabels": {"team": "push"},
@@ -148,7 +148,7 @@ def test_the_manifests_for_kind_are_valid(tools: Path) -> None:
 )
 def test_what_is_not_valid_is_noticed(tools: Path, right: str, wrong: str) -> None:
     """The schemas know what they should."""
-    text = render(tools, CLUSTER | {"serviceMonitor": {"enabled": True}})
+    text = render(tools, CLUSTER | {"podMonitor": {"enabled": True}})
     assert right in text
     assert conform(tools, text.replace(right, wrong)).returncode != 0
 
@@ -166,6 +166,7 @@ def test_what_is_not_valid_is_noticed(tools: Path, right: str, wrong: str) -> No
         (CLUSTER | {"settings": "retention_seconds = 10m"}, "is not the text of a TOML file"),
         (CLUSTER | {"settings": "publish_keys = ['x']"}, "use the value publishKeys"),
         (CLUSTER | {"settings": "drain_seconds = 60"}, "use the value drainSeconds"),
+        (CLUSTER | {"settings": "operator_listen = ['[::]:9090']"}, "it is port 9090 of each pod"),
         (CLUSTER | {"ingress": {"enabled": True}}, "ingress.host is required"),
         (CLUSTER | {"replica": 2}, "additional properties 'replica' not allowed"),
     ],
@@ -205,10 +206,23 @@ def test_only_what_is_wanted_is_made(tools: Path) -> None:
     always = {"ConfigMap", "Service", "ServiceAccount", "StatefulSet", "Pod"}
     assert Objects(render(tools, VALUES["single node"])).kinds() == always
     assert Objects(render(tools, VALUES["cluster"])).kinds() == always | {"PodDisruptionBudget"}
-    optional = {"HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "ServiceMonitor"}
+    optional = {"HorizontalPodAutoscaler", "Ingress", "NetworkPolicy", "PodMonitor"}
     everything = Objects(render(tools, VALUES["everything"]))
     assert everything.kinds() == always | {"PodDisruptionBudget"} | optional
     assert "replicas" not in everything.of("StatefulSet")["spec"]  # the autoscaler's
+
+
+def test_the_ports_for_operators_are_not_in_the_service(tools: Path) -> None:
+    """The Service may be public; Prometheus reads the metrics from the pods."""
+    objects = Objects(render(tools, VALUES["everything"]))
+    ports = {port["name"]: port["containerPort"] for port in objects.container["ports"]}
+    assert ports == {"http": 8080, "operator": 9090}
+    assert [port["targetPort"] for port in objects.of("Service")["spec"]["ports"]] == ["http"]
+    [metrics] = objects.of("PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert metrics["port"] == "operator"
+    [allowed, *_] = objects.of("NetworkPolicy")["spec"]["ingress"]
+    assert {port["port"] for port in allowed["ports"]} == {*ports}
+    assert f'operator_listen = ["0.0.0.0:{ports["operator"]}"]' in objects.of("ConfigMap")["data"]["pushup.toml"]
 
 
 def test_a_pod_is_replaced_when_its_settings_change(tools: Path) -> None:
@@ -234,8 +248,7 @@ def test_a_node_is_not_killed_while_it_drains(tools: Path, before: int, drain: i
 def test_a_server_takes_the_settings(tools: Path, values: dict[str, Any], tmp_path: Path) -> None:
     """`pushup check-config` in a pod's place."""
     objects = Objects(render(tools, values))
-    port = free_port()
-    objects.mount(tmp_path, SECRETS, port)
+    objects.mount(tmp_path, SECRETS, some_ports())
     done = subprocess.run(
         [sys.executable, "-m", "pushup", "check-config", "--config", tmp_path / "etc" / "pushup.toml"],
         env=clean_environment(), capture_output=True, text=True, check=False,
@@ -246,15 +259,19 @@ def test_a_server_takes_the_settings(tools: Path, values: dict[str, Any], tmp_pa
         assert re.search(r'^retention_seconds = (600\.0|600|"10m")', done.stdout, re.M), done.stdout
 
 
+def some_ports() -> Ports:
+    return {8080: free_port(), 9090: free_port()}
+
+
 @contextmanager
 def pods(objects: Objects, folder: Path, count: int) -> Iterator[list[PodProcess]]:
     """This many nodes as processes, all ready."""
     with ExitStack() as stack:
         running = []
         for number in range(count):
-            place, port = folder / str(number), free_port()
-            objects.mount(place, SECRETS, port)
-            pod = PodProcess(objects, place, port)
+            place, ports = folder / str(number), some_ports()
+            objects.mount(place, SECRETS, ports)
+            pod = PodProcess(objects, place, ports)
             stack.callback(pod.close)
             running.append(pod)
         for pod in running:
@@ -270,7 +287,7 @@ def status(pod: PodProcess, path: str) -> int:
 
 @pytest.mark.parametrize("kind", ["cluster", "single node"])
 def test_what_is_rendered_runs(tools: Path, kind: str, tmp_path: Path) -> None:
-    """Nodes with the rendered settings, command line and files serve, drain, and have the metric of the autoscaler.
+    """Nodes with the rendered settings, command line and files serve, drain, and show metrics only to operators.
 
     The test of `helm test` publishes with the key of the Secret; nobody does without.
     """
@@ -286,7 +303,9 @@ def test_what_is_rendered_runs(tools: Path, kind: str, tmp_path: Path) -> None:
                 with Caller(first.address) as caller:
                     body = {"channels": ["helm-test"], "data": 1}
                     assert caller.call("POST", "/v1/messages", body).status == 401
-                    assert caller.call("GET", "/metrics").text.count("\npushup_held_polls ") == 1
+                    assert caller.call("GET", "/metrics").status == 404
+                with Caller(first.operators) as operator:
+                    assert operator.call("GET", "/metrics").text.count("\npushup_held_polls ") == 1
                 run_helm_test(objects, tmp_path / "0", first)
                 assert [message["data"] for message in reader.answer()["messages"]] == [1]
             for node in nodes:
@@ -297,7 +316,7 @@ def run_helm_test(objects: Objects, folder: Path, pod: PodProcess) -> None:
     """Run what `helm test` runs, against this node."""
     [container] = objects.of("Pod")["spec"]["containers"]
     service = f"http://{objects.of('Service')['metadata']['name']}:{objects.of('Service')['spec']['ports'][0]['port']}"
-    arguments = [here(text.replace(service, f"http://{pod.address}"), folder, 0) for text in container["args"]]
+    arguments = [here(text.replace(service, f"http://{pod.address}"), folder, {}) for text in container["args"]]
     subprocess.run(
         [sys.executable, "-m", "pushup", *arguments], env=clean_environment(), check=True, capture_output=True
     )

@@ -235,7 +235,8 @@ def test_the_dockerfile_copies_existing_files() -> None:
 
 def test_the_commands_run(tmp_path: Path, stack: ExitStack) -> None:
     """All commands run with loopback addresses in place of service names: a question is asked, and a poll gets it."""
-    names = [*NODES, "redis", "example", "FRONT_PLAIN", "FRONT_TLS", "FRONT_INSIDE", "FRONT_STATS"]
+    operators = [f"{name} for operators" for name in NODES]
+    names = [*NODES, *operators, "redis", "example", "FRONT_PLAIN", "FRONT_TLS", "FRONT_INSIDE", "FRONT_STATS"]
     at = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)}
     _run_to_end("certificate", at, tmp_path)
     parts = [_part(name, at, tmp_path) for name in ("redis", *NODES, "example", "haproxy")]
@@ -253,6 +254,9 @@ def test_the_commands_run(tmp_path: Path, stack: ExitStack) -> None:
     form = b"author=John&title=What+is+a+B-tree%3F&text=I+wonder.&tags=c%2B%2B+java"
     _post_form(at["FRONT_PLAIN"], "/questions", form)
     assert data_of(outside.answer())[0]["title"] == "What is a B-tree?"
+    for name in NODES:
+        assert caller(f"http://{at[name]}", stack).call("GET", "/metrics").status == 404
+        assert caller(f"http://{at[f'{name} for operators']}", stack).call("GET", "/metrics").status == 200
 
 
 def _part(name: str, at: Mapping[str, str], folder: Path) -> Part:
@@ -290,6 +294,7 @@ def _environment(name: str, at: Mapping[str, str], folder: Path) -> dict[str, st
 
 def _here(text: str, name: str, at: Mapping[str, str], folder: Path) -> str:
     """A text of the compose file, with its names replaced by this machine's addresses and paths."""
+    text = text.replace("0.0.0.0:9090", at.get(f"{name} for operators", ""))
     text = re.sub(r"0\.0\.0\.0:\d+", at.get(name, ""), text)
     text = text.replace("haproxy:8100", at["FRONT_INSIDE"])
     text = re.sub(r"\b(node\d|redis|example):\d+", lambda found: at[found[1]], text)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.release import checks
 from deploy.release.checks import CHECKS, NotReady, Release, changelog, tree, version
 from deploy.release.constraints import requirements
 
@@ -108,6 +109,20 @@ def test_no_word_on_upgrading(git: Callable[..., str], tmp_path: Path) -> None:
     change(tmp_path, FILES[1], "### Upgrading", "### More")
     with pytest.raises(NotReady, match=r"0\.2\.0 has no `### Upgrading`"):
         changelog(Release(tmp_path))
+
+
+def test_old_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are listed, and prevent a release once that is switched on."""
+
+    class OldResults(Release):
+        def run(self, *command: str) -> str:
+            raise NotReady(f"{' '.join(command[1:])}: traffic is old")
+
+    says = "-m loadtest report --check --out docs/lab/results: traffic is old"
+    assert CHECKS["results"](OldResults()) == f"not required yet: {says}"
+    monkeypatch.setattr(checks, "RESULTS_MUST_BE_NEW", True)
+    with pytest.raises(NotReady, match="traffic is old"):
+        CHECKS["results"](OldResults())
 
 
 def test_a_command_that_fails(tmp_path: Path, git: Callable[..., str]) -> None:

@@ -15,7 +15,9 @@ from loadtest.everything import PLAN
 from loadtest.mishra import complexity
 from loadtest.reports import blocks
 from loadtest.reports.documents import GENERATED, LAB, documents, filled, publish
-from loadtest.reports.items import NOT_MEASURED, PAPERS, TOO_SHORT, Item, Paper, compare, problems
+from loadtest.reports.item_blocks import COMPARE, FIGURE, ITEMS
+from loadtest.reports.items import NOT_DONE, PAPERS, TESTED, TOO_SHORT, Item, Paper, compare, judge, problems
+from loadtest.reports.readings.found import NO, NOT_MEASURED, PARTLY, YES, Criterion, Found
 from loadtest.reports.results import Figure, Table
 from loadtest.reports.saved import Saved
 
@@ -69,7 +71,47 @@ def test_a_reason_is_enough() -> None:
 def test_a_result_that_differs_has_an_explanation(paper: Paper) -> None:
     """Where the results in docs/ disagree with the paper, the item says why."""
     for one in compare(paper, Saved(LAB / "results")):
-        assert one.agrees != "no" or one.item.differs, f"{one.item.place}, {one.item.says}: {one.ours}"
+        assert one.verdict not in (NO, PARTLY) or one.item.differs, f"{one.item.place}, {one.item.says}: {one.ours}"
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_every_verdict_has_a_rule(paper: Paper) -> None:
+    """With the results in docs/, whoever reads a verdict sees the metric and its bounds; one that changed says why."""
+    for one in judge(paper, Saved(LAB / "results")):
+        assert bool(one.rule) == (one.verdict in (YES, PARTLY, NO)), one.item.says
+        assert bool(one.item.was) == bool(one.item.because)
+        assert one.item.was != one.verdict, f"{one.item.place}, {one.item.says}: it has not changed"
+        assert one.item.reads or one.verdict in (TESTED, NOT_DONE)
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ((1.0, 3.0), YES),
+        ((0.9, 3.0), PARTLY),
+        ((3.1, 0.9), NO),
+        ((2.0, None), PARTLY),
+        ((4.0, None), NO),
+        ((None, None), NOT_MEASURED),
+    ],
+)
+def test_a_verdict_follows_from_its_criteria(values: tuple[float | None, ...], verdict: str) -> None:
+    """All met, some, or none; the bounds belong to what is allowed, and what was not measured is not met."""
+    found = Found("", tuple(Criterion("m", value, 1, 3) for value in values))
+    assert found.verdict == verdict
+
+
+def test_the_reader_sees_the_rule() -> None:
+    """The metric and its bounds; what was measured if it is outside of them, never rounded to the bound."""
+    rules = [
+        Criterion("a", 2, most=3),
+        Criterion("b", 1.4996, least=1.5),
+        Criterion("c", None, 1, 2),
+        Criterion("d", 1, 1, 1),
+    ]
+    assert Found("", tuple(rules)).rule == (
+        "a: at most 3; b: at least 1.5, **is 1.4996**; c: 1 to 2, **not measured**; d: exactly 1"
+    )
 
 
 def test_each_number_comes_from_the_results(tmp_path: Path) -> None:
@@ -78,13 +120,13 @@ def test_each_number_comes_from_the_results(tmp_path: Path) -> None:
     (item,) = (item for item in hsu.items() if item.reads == "limited_service")
 
     def ours(calls: int) -> tuple[str, str]:
-        rows = [("threads of the server", 100, calls)]
-        Table("slow-backend-polls", "", ("helper", "polls", "most concurrent calls"), rows).write(tmp_path, {})
-        return next((one.ours, one.agrees) for one in compare(hsu, Saved(tmp_path)) if one.item == item)
+        rows = [("threads of the server", 100, 2, calls)]
+        Table("slow-backend-polls", "", ("helper", "polls", "200", "most concurrent calls"), rows).write(tmp_path, {})
+        return next((one.ours, one.verdict) for one in compare(hsu, Saved(tmp_path)) if one.item == item)
 
-    assert {one.ours for one in compare(hsu, Saved(tmp_path))} == {NOT_MEASURED}
-    assert ours(20) == ("at most 20 calls at a time", "yes")
-    assert ours(21) == ("at most 21 calls at a time", "no")
+    assert {one.verdict for one in compare(hsu, Saved(tmp_path))} == {NOT_MEASURED}
+    assert ours(20) == ("at most 20 calls at a time; 2 % of the polls were answered", PARTLY)
+    assert ours(21) == ("at most 21 calls at a time; 2 % of the polls were answered", NO)
 
 
 def test_a_run_that_is_too_short_is_told(tmp_path: Path) -> None:
@@ -97,7 +139,7 @@ def test_a_run_that_is_too_short_is_told(tmp_path: Path) -> None:
     Table("threads-or-events", "", columns, rows).write(tmp_path, {})
     found = {one.item.reads: one.ours for one in compare(PAPERS[0], Saved(tmp_path))}
     assert found["a_thread_for_each_request"] == found["memory_of_a_connection"] == TOO_SHORT
-    assert found["figure_11_slowly"] == "at least 100 % with threads, 100 % with events"
+    assert found["figure_11_slowly"] == "100 % with threads, 100 % with events; 500 connections"
 
 
 def test_the_documents_are_generated_from_the_results() -> None:
@@ -118,10 +160,10 @@ def test_every_part_and_every_paper_is_in_a_document() -> None:
     """No block is left out, each paper has its list and its comparison, and every committed result is shown."""
     names = [found[2] for file in documents() for found in GENERATED.finditer(file.read_text())]
     assert set(blocks.BLOCKS) <= set(names)
-    assert {name.removeprefix(blocks.FIGURE) for name in names if name.startswith(blocks.FIGURE)} <= WRITTEN
+    assert {name.removeprefix(FIGURE) for name in names if name.startswith(FIGURE)} <= WRITTEN
     assert blocks.tables_of_blocks() <= WRITTEN
     for paper in PAPERS:
-        assert names.count(f"{blocks.ITEMS}{paper.name}") == names.count(f"{blocks.COMPARE}{paper.name}") == 1
+        assert names.count(f"{ITEMS}{paper.name}") == names.count(f"{COMPARE}{paper.name}") == 1
     of_items = {name for paper in PAPERS for item in paper.items() for name in item.results}
     saved = {file.stem for file in (LAB / "results").glob("*.json")}
     assert saved <= of_items | blocks.tables_of_blocks()
@@ -155,7 +197,7 @@ def test_full_runs_get_into_the_documents(docs: Path, tmp_path: Path) -> None:
     assert (sorted(copied), left) == (["group-complexity.csv", "group-complexity.json", "traffic.svg"], [])
     text = (docs / "one.md").read_text()
     assert "| lines | 51 | 81 |" in text
-    assert "![Traffic](figures/traffic.svg)" in text
+    assert "![PushUp, Figure 7: Traffic](figures/traffic.svg)" in text
     assert text.startswith("# By hand\n\n")
     assert filled(text, docs) == text
     assert (docs / "two.md").read_text() == "# Only by hand\n"
@@ -199,3 +241,22 @@ def test_every_reading_is_used() -> None:
             for name in re.findall(r"\b[a-z]\w*\b", " ".join(ast.unparse(target) for target in node.targets))
         }  # fmt: skip
         assert named | assigned == {item.reads for item in paper.items() if item.reads}
+
+
+GIVEN = {
+    "evaluation.md": {"2010", "8000", "16"},
+    "papers.md": {"2005", "2,048", "64"},
+}
+"""Numbers in the text that are not measured: years, words of a paper, KB of a thread's stack in Linux, constants."""
+
+
+@pytest.mark.parametrize("page", GIVEN)
+def test_the_numbers_in_the_text_stand_in_the_results(page: str) -> None:
+    """Each number around the generated parts is in one of them, so that no measurement is told that has no result."""
+    text = (LAB / page).read_text()
+    number = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w]*[a-zA-Z_])")
+    generated = {one.rstrip(",") for part in GENERATED.finditer(text) for one in number.findall(part[0])}
+    by_hand = re.sub(r"^    .*$|`[^`]*`|\]\([^)]*\)|<http[^>]*>", "", GENERATED.sub("", text), flags=re.MULTILINE)
+    found = {one.rstrip(",") for one in number.findall(by_hand)}
+    assert len(found) > 5
+    assert found - generated == GIVEN[page]

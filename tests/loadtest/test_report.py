@@ -57,7 +57,7 @@ def test_the_report_has_all_tables_and_figures(folder: Path) -> None:
     assert "seconds: 12.5" in text
     assert seen.labels == ["A < B", "Again"]
     assert seen.svgs == 2
-    one, other = text.index("<h2>one</h2>"), text.index("<h2>other</h2>")
+    one, other = text.index("<h3>one</h3>"), text.index("<h3>other</h3>")
     assert one < text.index('aria-label="Again"') < other
 
 
@@ -86,6 +86,15 @@ def test_a_papers_line_is_dashed_in_the_colour_of_ours(tmp_path: Path) -> None:
     assert ">CP, paper</text>" in svg
 
 
+def test_the_spread_of_several_rounds_is_drawn(tmp_path: Path) -> None:
+    """As error bars, from the least value to the greatest; a line without spreads has none."""
+    lines = {"threads": [(1, 5), (2, 6)], "events": [(1, 1), (2, 1)]}
+    for name, spreads in (("with", {"threads": [(4.0, 8.0), (6.0, 6.0)]}), ("without", {})):
+        Figure(name, "Memory", "connections", "MB", lines, spreads=spreads).write(tmp_path, ABOUT)
+    bars = [(tmp_path / f"{name}.svg").read_text().count('id="LineCollection') for name in ("with", "without")]
+    assert bars == [2, 0]  # the line, and the legend
+
+
 def test_the_command_writes_the_report(folder: Path, tmp_path: Path) -> None:
     """`python -m loadtest report --out FOLDER` writes it, or says that there are no results."""
     done = CliRunner().invoke(main, ["report", "--out", str(folder)])
@@ -106,9 +115,28 @@ def test_the_page_compares_each_paper(folder: Path) -> None:
         assert f'<h2 id="{paper.name}">' in text
         assert html.escape(paper.title) in text
     ours = "lines of code 51 to 81; threads 1 to 6; places that wait 1 to 8"
-    assert f'<td class="text">{ours}</td><td class="text">yes</td>' in text
+    rules = "".join(f"<li>{what}, threads / events: at least 1.1</li>" for what in columns[1:])
+    badge = '<span class="badge yes">yes</span>'
+    assert f'<td class="text">{ours}</td><td class="text"><ul>{rules}</ul></td><td class="text">{badge}</td>' in text
     assert "](" not in text
-    assert "not measured yet" in text
+    assert "**" not in text
+    mishra = text.partition('href="#Mishra"')[2].partition("</a>")[0]
+    assert f"<span>1 {badge}</span>" in mishra
+    assert 'class="badge not-measured">not measured</span>' in mishra
+
+
+def test_a_figure_of_a_paper_has_its_place_and_its_verdict(folder: Path) -> None:
+    """It is in the paper's section, and not again in that of its run."""
+    about = {"command": "python -m loadtest group", "commit": "c0ffee", "date": "2026-11-26 20:00 UTC"}
+    columns = ("figure", "implementation", "arrivals a second", "delivered a second")
+    rows = [(1, "events", 100, 100.0), (1, "threads", 100, 50.0)]
+    Table("group-throughput", "Throughput", columns, rows).write(folder, about)
+    Figure("group-figure-1", "Rates", "s", "a second", {"events": [(1, 2)]}).write(folder, about)
+    text = write_report(folder).read_text()
+    section = text.partition('<h2 id="Mishra">')[2].partition("</section>")[0]
+    assert text.count('aria-label="Rates"') == section.count('aria-label="Rates"') == 1
+    assert '<figcaption><b>Figure 1</b> <span class="badge yes">yes</span></figcaption>' in section
+    assert "Commit: c0ffee, not recorded. Measured: 2026-11-26 20:00 UTC. " in text
 
 
 @pytest.mark.parametrize(
@@ -119,6 +147,7 @@ def test_the_page_compares_each_paper(folder: Path) -> None:
         ["report", "--quick"],
         ["report", "--full"],
         ["all", "--docs"],
+        ["all", "--check"],
         ["designs", "--docs"],
         ["designs", "--browser", "firefox"],
     ],

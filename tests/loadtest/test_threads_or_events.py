@@ -51,7 +51,7 @@ def test_a_cost_that_is_too_small_to_be_counted(tmp_path: Path) -> None:
     Table("threads-or-events", "", columns, rows).write(tmp_path, {"command": ""})
     found = a_thread_for_each_request(Saved(tmp_path))
     assert "costs 3 times what it costs with events, and 2 times" in found.ours
-    assert found.agrees
+    assert found.verdict == "yes"
 
 
 def test_the_median_of_the_rounds_and_their_spread() -> None:

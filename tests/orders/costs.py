@@ -21,7 +21,7 @@ NODE_SHARE, NODE_RATE, NODES = 0.17, 3_000, 4
 FOLLOW_TODAY_US = NODE_SHARE / NODE_RATE * 1e6 - PUBLICATION_INTERPRETED_US / NODES
 """So this is an entry today, with its wake-ups; a fourth of the publications is the node's own."""
 CORE_SHARE = 0.5
-"""How much of a core may be spent on this (docs/operate/sizing.md: leave half of it free). Deliveries come on top."""
+"""How much of a core may be spent on this (docs/operate/capacity.md: leave half of it free). Deliveries come on top."""
 
 PROCESS_MB = 50.0
 """An empty process ("Memory")."""

@@ -27,17 +27,6 @@ BUGS = (
         why=WHY,
     ),
     Bug(
-        "taken-back-in-the-same-epoch",
-        "numbers are taken back, and an attempt with them may still arrive",
-        TWICE,
-        (
-            Edit(ROWS, '"next_sequence = ?, epoch = epoch + 1"', '"next_sequence = ?"'),
-            Edit(ROWS, "return epoch + 1", "return epoch"),
-        ),
-        test=TESTS,
-        why=WHY,
-    ),
-    Bug(
         "deleted-before-acknowledged",
         "a batch is deleted although nobody knows whether it was published",
         "the transactional outbox: at least once",

@@ -231,6 +231,7 @@ def test_a_long_answer_stays_whole(serve: Serve, tmp_path: Path) -> None:
     flags = ("--config", str(settings), "--set", "retention_messages=100", "--set", "retention_bytes=1MiB")
     tokens, others = [f"{number} " for number in range(300)], list[str]()
     with serve(*flags) as server, Client(server.url) as client:
+        server.expect_log("retention_bytes is used up: messages on .none. were evicted")
         with client.answer("answer:1", coalesce=0) as answer:
             for token in tokens:
                 answer.write(token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -64,10 +65,12 @@ def test_channels_with_a_short_retention(serve: Serve, tmp_path: Path, stack: Ex
     "settings", ['retention_bytes = "400KiB"\n', '[[channels]]\nprefix = "room:"\nretention_bytes = "400KiB"\n']
 )
 def test_a_flood_costs_only_who_publishes_it(serve: Serve, tmp_path: Path, settings: str) -> None:
-    """The other publisher's messages stay, although they are older; a channel of both has no holes."""
+    """The other publisher's messages stay, although they are older; a channel of both has no holes. The log tells."""
     file = tmp_path / "pushup.toml"
     file.write_text(f'publish_keys = ["loud {LOUD}", "quiet {QUIET}"]\n{settings}')
     with serve("--config", str(file)) as server, server.caller() as caller:
+        told = r"retention_bytes is used up: .*by key: {'loud': \d+, 'quiet': 1}\. Key loud takes 99 %"
+        server.expect_log(told)
 
         def publish(key: str, channel: str, data: object) -> None:
             headers = {"Authorization": f"Bearer {key}"}
@@ -83,6 +86,7 @@ def test_a_flood_costs_only_who_publishes_it(serve: Serve, tmp_path: Path, setti
         messages, gaps = kept(caller, "room:loud", start)
         assert (messages[0][:3], gaps) == ("24 ", ["evicted"])
         assert server.metric("cached_bytes") <= 400 * 1024
+        wait_until(lambda: any(re.search(told, line) for line in server.log_lines()), "a line in the log")
 
 
 def test_another_policy_at_a_restart(serve: Serve, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_out_of_rotation_and_back(serve: Serve, stack: ExitStack, workers: int) 
             assert late.silent(1.5)
             status = run("status", "--url", server.url, PUSHUP_KEY=OPERATOR)
             assert (status.returncode, status.stdout.splitlines()[0]) == (1, "not ready: this node is draining")
+            assert status.stdout.count(" (draining)  ") == workers
             assert drain("--undo") == f"{server.url} is back in rotation\n"
             assert ready(server) == {200}
             run("publish", "a", "-d", "1", "--url", server.url, PUSHUP_KEY=PUBLISHER)

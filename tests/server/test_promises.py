@@ -265,6 +265,7 @@ def test_promise_6_memory_is_bounded_and_the_oldest_goes_first(serve: Serve) -> 
     """However much is published, the kept messages take at most `retention_bytes`; gaps report the rest."""
     kept_bytes, message_bytes, published = 4 * MIB, 32_000, 3000
     with serve(retention_bytes=kept_bytes, retention_messages=100_000) as server, server.caller() as caller:
+        server.expect_log("retention_bytes is used up")
         first = caller.publish(["a", "b"], [0, "x" * message_bytes])["cursor"]
         before = server.memory_bytes
         for start in range(1, published, 20):

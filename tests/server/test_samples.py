@@ -69,6 +69,7 @@ NOT_RUN = {
     "docs/internals/histories.md: cd tests/history/porcupine": "tests/history/test_porcupine.py builds it and runs it",
     "docs/internals/histories.md: python -m tests.simulation": "tests/history/test_simulated.py and test_file.py",
     'docs/internals/histories.md: {"event"': "tests/history/test_document.py judges it",
+    "docs/lab/incidents.md: ": "what was seen and done on one day",
     "docs/lab/museum.md: .venv/bin/pytest": "it runs tests",
     "docs/internals/conformance.md: PYTHONPATH=. python": "minutes; needs Nchan; tests/conformance runs the suite",
     "docs/internals/conformance.md: GET /sub/1/L": "what Nchan answered, by hand",
@@ -81,6 +82,7 @@ NOT_RUN = {
     "docs/lab/designs.md: python -m loadtest designs": "tests/loadtest/test_designs.py runs it in small",
     "docs/lab/evaluation.md: python -m venv": "half an hour; tests/loadtest runs each experiment in small",
     "docs/lab/evaluation.md: .venv/bin/pushup serve": "locust's page waits for somebody to press a button",
+    "docs/operate/capacity.md: ": "formulas; tests/loadtest/test_capacity.py calculates with them",
     "docs/operate/proxy.md: upstream pushup": "tests/server/test_streams_behind_proxies.py runs it, without TLS",
     "docs/operate/proxy.md: www.example.org": "run by hand, with the version that the page names",
 }

@@ -49,3 +49,5 @@ def test_nodes_with_other_keys(tmp_path: Path) -> None:
             return True
 
         wait_until(differs, "both nodes to be known")
+        for node in (first, second):
+            assert node.metric("nodes_with_other_settings") == 1

@@ -163,7 +163,7 @@ def test_nodes_and_acknowledgements(serve: Serve) -> None:
             found = caller.call("GET", "/v1/nodes").value["nodes"]
             return sorted((node["id"], node["name"]) for node in found)
 
-        wait_until(lambda: nodes() == [("1", "here"), ("2", "here"), ("3", "here")], "all nodes")
+        wait_until(lambda: nodes() == [(n, f"here worker {n}") for n in "123"], "all nodes")
         reply = caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 1, "ack": "stable"})
         assert (reply.status, reply.value["ack"], reply.value["nodes"]) == (201, "stable", 3)
 
@@ -500,3 +500,19 @@ def test_workers_with_redis(serve: Serve, stack: ExitStack, redis: RedisServer, 
         with server.caller() as caller:
             assert data_of(try_to_poll(caller, "a")) == [1]
         wait_for_another(server, first)
+
+
+def test_one_worker_says_who_takes_the_memory(serve: Serve) -> None:
+    """All of them evict the same messages, and count them."""
+    told = "Key (none) takes 100 %"
+    with serve(workers=2, retention_bytes="64KiB") as server, server.caller() as caller:
+        server.expect_log(re.escape(told))
+        for _ in range(100):
+            caller.publish(["a"], 1)
+        name = "publisher_evicted_messages_total"
+        labels = 'key="(none)",limit="retention_bytes",prefix="(none)"'
+        for worker in "12":
+            metric = f'{name}{{{labels},worker="{worker}"}}'
+            wait_until(lambda one=metric: server.metric(re.escape(one)) > 5, "the worker to evict")  # type: ignore[misc]
+        time.sleep(2.2)  # each looks once a second
+        assert [told in line for line in server.log_lines()].count(True) == 1

@@ -52,6 +52,7 @@ capabilities: {drop: [ALL]}
 {{/* What the chart sets itself, before the text in `settings`: in TOML, tables come last. */}}
 {{- define "pushup.settings" -}}
 listen = ["0.0.0.0:8080"]
+operator_listen = ["0.0.0.0:9090"]
 workers = {{ .Values.workers | toJson }}
 drain_seconds = {{ .Values.drainSeconds }}
 state_directory = "/var/lib/pushup"
@@ -83,6 +84,9 @@ ticket_key_file = "/etc/pushup/ticket_key"
 {{- if hasKey $settings $name }}
 {{- fail (printf "settings contains %s, which the chart sets; use the value %s" $name $value) }}
 {{- end }}
+{{- end }}
+{{- if hasKey $settings "operator_listen" }}
+{{- fail "settings contains operator_listen, which the chart sets: it is port 9090 of each pod" }}
 {{- end }}
 {{- if not (or .Values.publishKeys.existingSecret (get $settings "allow_public_without_keys")) }}
 {{- fail "publishKeys.existingSecret is required, or everyone in the cluster could publish. Make the Secret with: kubectl create secret generic pushup --from-literal=publish_keys=$(openssl rand -hex 24)" }}

@@ -1,4 +1,4 @@
-"""What the results say about each item of a paper: our number, and whether it agrees with the paper's.
+"""What the results say about each item of a paper: our number, and the rule by which it agrees with the paper.
 
 | file | contents |
 |---|---|

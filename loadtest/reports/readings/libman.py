@@ -5,29 +5,57 @@ from __future__ import annotations
 from functools import partial
 from statistics import geometric_mean
 
-from loadtest.libman.claims import AGREES, NO_DIFFERENCE
-from loadtest.reports.readings.found import Found, span
+from loadtest.libman.claims import NOISE, PAPERS_GAIN
+from loadtest.reports.readings.found import Criterion, Found, span
 from loadtest.reports.results import shown
-from loadtest.reports.saved import Saved, number, some
+from loadtest.reports.saved import NotMeasured, Saved, number, some
+
+FEW, MANY = 100, 1000
+"""Connections: at most, and at least; the paper gives no numbers."""
+
+FASTER, NOT_SLOWER = 1 + NOISE, 1 - NOISE
+TIME = "processor time"
+"""Most rates in bits/s are the client's, which is at its limit."""
 
 
-def _claim(claim: str, measure: str, saved: Saved) -> Found:
-    """The pairs that a claim compares, by one measure. It agrees if each pair's verdict begins with "agrees"."""
+def _claim(claim: str, measure: str, least: float, saved: Saved) -> Found:
+    """The pairs that a claim compares, by one measure."""
     rows = some([row for row in saved.rows("echo-claims", measure=measure) if row["claim"].startswith(claim)])
     ratios = [number(row, "ours") for row in rows]
-    verdicts = {row["verdict"] for row in rows}
     text = shown(geometric_mean(ratios)) + (f" (pairs {span(ratios)})" if len(ratios) > 1 else "")
-    if verdicts == {NO_DIFFERENCE}:
-        return Found(f"{text}: no difference", agrees=False)
-    return Found(text, all(verdict.startswith(AGREES) for verdict in verdicts))
+    rules = [
+        Criterion(f"{measure}, {row['of']} / {row['against']}", ratio, least)
+        for row, ratio in zip(rows, ratios, strict=True)
+    ]
+    return Found(text, tuple(rules))
 
 
-true_is_best = partial(_claim, "true asynchronous I/O is best", "bits/s")
-select_for_few = partial(_claim, "select may be better", "bits/s")
-epoll_for_many = partial(_claim, "what the kernel remembers", "bits/s")
-no_overhead = partial(_claim, "emulation costs nothing", "bits/s")
-gain_in_throughput = partial(_claim, "faster than ACE's reactor", "bits/s")
-gain_in_response_times = partial(_claim, "faster than ACE's reactor", "response time")
+true_is_best = partial(_claim, "true asynchronous I/O is best", TIME, FASTER)
+no_overhead = partial(_claim, "emulation costs nothing", TIME, NOT_SLOWER)
+gain_in_throughput = partial(_claim, "faster than ACE's reactor", "bits/s", PAPERS_GAIN[0])
+gain_in_response_times = partial(_claim, "faster than ACE's reactor", "response time", PAPERS_GAIN[0])
+
+
+def _waiting(better: str, other: str, low: int, high: int, saved: Saved) -> Found:
+    """How many times the processor time one way of waiting takes of another's, at each number of connections."""
+    costs = [
+        {
+            row["connections"]: number(row, "server's us a message")
+            for row in saved.rows("echo", engine="emulated", wait=wait, threads="-")
+            if low <= row["connections"] <= high
+        }
+        for wait in (better, other)
+    ]
+    ratios = {count: costs[1][count] / cost for count, cost in costs[0].items() if count in costs[1]}
+    if not ratios:
+        raise NotMeasured
+    text = ", ".join(f"{shown(ratio)} with {count:,}" for count, ratio in ratios.items())
+    metric = f"processor time, {other} / {better}, connections: {{:,}}"
+    return Found(text, tuple(Criterion(metric.format(count), ratio, FASTER) for count, ratio in ratios.items()))
+
+
+select_for_few = partial(_waiting, "select", "epoll", 1, FEW)
+epoll_for_many = partial(_waiting, "epoll", "poll", MANY, 10**9)
 
 
 def _most(kinds: tuple[tuple[str, str], ...], saved: Saved) -> Found:

@@ -8,19 +8,27 @@ from statistics import median
 from loadtest.mishra.latency import INTERVALS_MS
 from loadtest.mishra.micro_costs import PAPER
 from loadtest.mishra.team import EVENTS, THREADS
-from loadtest.reports.readings.found import CLOSE, Found, beside, span
+from loadtest.reports.readings.found import Criterion, Found, beside, close, span
 from loadtest.reports.results import shown
 from loadtest.reports.saved import Saved, number
 
-FEWER = 0.98
-"""Of the other's throughput; more than this is no difference."""
+NO_LESS, NO_MORE = 0.98, 1.02
+"""Of the other's throughput; what lies between is no difference."""
+
+CLEARLY = 1.1
+SLIGHTLY_MORE = (1.0, 1.6)
+FAR_LESS = 3
 
 
 def complexity(saved: Saved) -> Found:
     (events,), (threads,) = (saved.rows("group-complexity", implementation=driver) for driver in (EVENTS, THREADS))
     columns = ("lines of code", "threads", "places that wait")
     parts = [f"{column} {events[column]} to {threads[column]}" for column in columns]
-    return Found("; ".join(parts), all(events[column] < threads[column] for column in columns))
+    rules = [
+        Criterion(f"{column}, threads / events", number(threads, column) / number(events, column), CLEARLY)
+        for column in columns
+    ]
+    return Found("; ".join(parts), tuple(rules))
 
 
 def _lines(figure: int, saved: Saved) -> dict[float, tuple[float, float]]:
@@ -38,23 +46,35 @@ def _lines(figure: int, saved: Saved) -> dict[float, tuple[float, float]]:
 def _figure(figure: int, saved: Saved) -> Found:
     lines = _lines(figure, saved)
     most = [max(values[kind] for values in lines.values()) for kind in (0, 1)]
-    higher = all(events >= FEWER * threads for events, threads in lines.values()) and most[0] > most[1]
-    return Found(f"at most {shown(most[0])} a second, threads {shown(most[1])}", higher)
+    rules = (
+        Criterion(
+            "greatest at a rate, threads / events", max(other / one for one, other in lines.values()), most=NO_MORE
+        ),
+        Criterion("at best, threads / events", most[1] / most[0], most=0.9),
+    )
+    return Found(f"at most {shown(most[0])} a second, threads {shown(most[1])}", rules)
 
 
 figure_1, figure_2, figure_3 = (partial(_figure, figure) for figure in (1, 2, 3))
 
 
 def difference_grows(saved: Saved) -> Found:
-    parts = []
-    grows = []
+    parts, steps, last = [], [], []
     for figure in (1, 2, 3):
         lines = _lines(figure, saved)
-        best = max(lines, key=lambda rate: lines[rate][0])
-        differences = [events - threads for rate, (events, threads) in sorted(lines.items()) if rate <= best]
+        rates = sorted(lines)
+        differences = [lines[rate][0] - lines[rate][1] for rate in rates]
         parts.append(f"{shown(differences[0])} to {shown(max(differences))}")
-        grows.append(max(differences) == differences[-1] > differences[0])
-    return Found(f"events - threads, a second: {', '.join(parts)}", all(grows))
+        steps += [
+            (later - one) / rate for one, later, rate in zip(differences, differences[1:], rates[1:], strict=False)
+        ]
+        last.append(lines[rates[-1]][0] / max(events for events, _ in lines.values()))
+    rules = (
+        Criterion("growth from rate to rate, least, as a share of the rate", min(steps, default=0.0), NO_LESS - 1),
+        Criterion("growth, greatest", max(steps, default=0.0), CLEARLY - 1),
+        Criterion("events are saturated: at the highest rate / at best", max(last), most=NO_LESS),
+    )
+    return Found(f"events - threads, a second: {', '.join(parts)}", rules)
 
 
 def _table(name: str, saved: Saved) -> Found:
@@ -84,7 +104,8 @@ def _earlier(name: str, saved: Saved) -> Found:
     pairs = _pairs(name, saved)
     earlier = sum(events < threads for events, threads in pairs)
     ratio = median(threads / events for events, threads in pairs)
-    return Found(f"{earlier} of {len(pairs)}; threads / events {shown(ratio)} (median)", earlier == len(pairs))
+    text = f"{earlier} of {len(pairs)}; threads / events {shown(ratio)} (median)"
+    return Found(text, (Criterion("earlier, %", 100 * earlier / len(pairs), 100),))
 
 
 delivery_is_earlier = partial(_earlier, "group-delivery")
@@ -93,7 +114,11 @@ stability_is_earlier = partial(_earlier, "group-stability")
 
 def more_messages(saved: Saved) -> Found:
     ratios = [events / threads for events, threads in _pairs("group-messages", saved)]
-    return Found(f"{span(ratios)} times", min(ratios) >= 1)
+    names = ("least, events / threads", "most")
+    rules = [
+        Criterion(name, ratio, *SLIGHTLY_MORE) for name, ratio in zip(names, (min(ratios), max(ratios)), strict=True)
+    ]
+    return Found(f"{span(ratios)} times", tuple(rules))
 
 
 def switches(saved: Saved) -> Found:
@@ -101,7 +126,11 @@ def switches(saved: Saved) -> Found:
         median(number(row, "context switches an event") for row in saved.rows("group-latency", implementation=driver))
         for driver in (EVENTS, THREADS)
     )
-    return Found(f"{shown(threads)} switches an event, with events {shown(events)}", threads >= 1 and threads > events)
+    rules = (
+        Criterion("switches an event", threads, 1),
+        Criterion("more than with events by", threads - events, CLEARLY - 1),
+    )
+    return Found(f"{shown(threads)} switches an event, with events {shown(events)}", rules)
 
 
 def _micro(column: str, saved: Saved) -> dict[str, float]:
@@ -113,7 +142,7 @@ def _micro(column: str, saved: Saved) -> dict[str, float]:
 def _cost(column: str, paper: float, saved: Saved) -> Found:
     costs = _micro(column, saved)
     text = ", ".join(f"{shown(cost)} us in {name}" for name, cost in costs.items())
-    return Found(text, any(abs(cost - paper) <= CLOSE * paper for cost in costs.values()))
+    return Found(text, tuple(close(f"us in {name}", cost, paper) for name, cost in costs.items()))
 
 
 switch = partial(_cost, "thread switch us", PAPER.switch)
@@ -123,7 +152,7 @@ lock = partial(_cost, "lock and unlock us", PAPER.lock)
 def select(saved: Saved) -> Found:
     costs = _micro("select us", saved)
     text = ", ".join(f"{shown(cost)} us in {name}" for name, cost in costs.items())
-    return Found(text, all(cost < PAPER.select for cost in costs.values()))
+    return Found(text, (Criterion("most us", max(costs.values()), most=PAPER.select),))
 
 
 def select_is_cheaper(saved: Saved) -> Found:
@@ -131,4 +160,4 @@ def select_is_cheaper(saved: Saved) -> Found:
         name: cost / _micro("select us", saved)[name] for name, cost in _micro("switch, lock, unlock us", saved).items()
     }
     text = ", ".join(f"{shown(ratio)} times a select in {name}" for name, ratio in ratios.items())
-    return Found(text, all(ratio > 1.5 for ratio in ratios.values()))
+    return Found(text, (Criterion("least, the three / select", min(ratios.values()), FAR_LESS),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from statistics import median
 
-from loadtest.reports.readings.found import CLOSE, Found, beside, span
+from loadtest.reports.readings.found import Criterion, Found, beside, close, span
 from loadtest.reports.results import shown
 from loadtest.reports.saved import NotMeasured, Row, Saved, number, some
 from loadtest.roussev.designs import BUFFERED, DESIGNS, PRE_THREADED, TABLE_1
@@ -13,6 +13,14 @@ from loadtest.roussev.designs import BUFFERED, DESIGNS, PRE_THREADED, TABLE_1
 DELAYS_MS = (250, 500)
 REQUESTS = 2800
 NO_PENALTY = 1.05
+CLEARLY = 1.05
+SATISFACTORY = 1.5
+FIFTEEN = 15
+"""Threads that textbooks recommended."""
+
+WITH_AS_MANY = 50
+"""Threads: the paper's number for three of its designs."""
+
 PAPERS_CAPACITY = 101
 CLOSE_TO_BEST = 1.05
 ERRORS = 3
@@ -28,14 +36,14 @@ def _took(saved: Saved, delay: int) -> dict[str, float]:
 
 
 def _row(design: str, saved: Saved) -> Found:
-    parts, pairs = [], []
+    parts, rules = [], []
     for row in saved.rows("designs-table-1", design=design):
         ours = number(row, "took ms") * REQUESTS / number(row, "requests")
         parts.append(f"{ours:,.0f}" + ("" if row["requests"] == REQUESTS else f" (from {row['requests']} requests)"))
         paper = row["paper, 2,800 requests ms"]
         if isinstance(paper, int | float):
-            pairs.append((ours, float(paper)))
-    return Found(f"{' / '.join(parts)} ms", all(abs(ours - paper) <= CLOSE * paper for ours, paper in pairs))
+            rules.append(close(f"{row['delay ms']:.0f} ms", ours, float(paper)))
+    return Found(f"{' / '.join(parts)} ms", tuple(rules))
 
 
 row_iterative = partial(_row, "iterative")
@@ -54,7 +62,7 @@ def speed_up(saved: Saved) -> Found:
     assert one
     assert many
     paper = one / many
-    return Found(f"{shown(ratio)} times", abs(ratio - paper) <= CLOSE * paper)
+    return Found(f"{shown(ratio)} times", (close("speed-up", ratio, paper),))
 
 
 def pipes_are_best(saved: Saved) -> Found:
@@ -63,14 +71,23 @@ def pipes_are_best(saved: Saved) -> Found:
         took = _took(saved, delay)
         order = sorted((name for name in took if name in OF_THE_PAPER), key=lambda name: took[name])
         places.append(order.index("pipes") + 1)
-    return Found(f"place {' and '.join(map(str, places))} of {len(OF_THE_PAPER)}", places == [1, 1])
+    rules = [
+        Criterion(f"place among the paper's designs, {delay} ms", place, most=1)
+        for delay, place in zip(DELAYS_MS, places, strict=True)
+    ]
+    rows = [row for row in saved.table("designs-table-2")["rows"] if row["threads"] == WITH_AS_MANY]
+    ratios = {row["design"]: number(row, "ratio") for row in rows}
+    pipes = ratios.pop("pipes", None)
+    better = min(ratios.values()) / pipes if pipes and ratios else None
+    rules.append(Criterion(f"time with {WITH_AS_MANY} threads, the best other / pipes", better, CLEARLY))
+    return Found(f"place {' and '.join(map(str, places))} of {len(OF_THE_PAPER)}", tuple(rules))
 
 
 def a_new_thread_is_cheaper(saved: Saved) -> Found:
     rows = {row["design"]: row for row in saved.rows("designs-table-1", **{"delay ms": DELAYS_MS[0]})}
     new, *pools = (number(rows[name], "server us a request") for name in ("thread_per_client", *PRE_THREADED))
     text = f"{shown(new)} us of processor time a request, pools {shown(median(pools))} us (median)"
-    return Found(text, new <= median(pools))
+    return Found(text, (Criterion("us of processor time, a new thread - pools", new - median(pools), most=0),))
 
 
 def the_table_is_slow(saved: Saved) -> Found:
@@ -82,18 +99,12 @@ def the_table_is_slow(saved: Saved) -> Found:
         number(row, "took ms") / number(row, "at least ms") for row in saved.rows("designs-table-1", design="pipes")
     ]
     text = f"{span(ratios)} times the least possible time, pipes {span(others)}"
-    return Found(text, all(ratio > other for ratio, other in zip(ratios, others, strict=True)))
+    least = min(ratio / other for ratio, other in zip(ratios, others, strict=True))
+    return Found(text, (Criterion("least, hash table / pipes, by the least possible time", least, CLEARLY),))
 
 
-def _by_threads(saved: Saved) -> dict[int, Row]:
-    return {row["threads"]: row for row in saved.rows("designs-table-2", design="concurrent_queue")}
-
-
-def _threads_took(saved: Saved, threads: int) -> float:
-    rows = _by_threads(saved)
-    if threads not in rows:
-        raise NotMeasured
-    return number(rows[threads], "took ms")
+def _by_threads(saved: Saved, design: str = "concurrent_queue") -> dict[int, Row]:
+    return {row["threads"]: row for row in saved.rows("designs-table-2", design=design)}
 
 
 def table_2(saved: Saved) -> Found:
@@ -105,28 +116,40 @@ def table_2(saved: Saved) -> Found:
     )
     everything = _by_threads(saved)
     best = min(everything, key=lambda threads: number(everything[threads], "took ms"))
-    return Found(f"{found.ours}; best with {best} threads", found.agrees is True and best == 70)
+    return Found(f"{found.ours}; best with {best} threads", (*found.criteria, Criterion("best number", best, 70, 70)))
 
 
-def _better(few: int, many: int, saved: Saved) -> Found:
-    ratio = _threads_took(saved, few) / _threads_took(saved, many)
-    return Found(f"{many} threads are {shown(ratio)} times as fast as {few}", ratio > 1)
+def _than_fifteen(design: str, many: int, saved: Saved) -> Found:
+    """15 threads cannot be faster than their number allows, so the least possible time stands for them."""
+    rows = _by_threads(saved, design)
+    if many not in rows:
+        raise NotMeasured
+    row = rows[many]
+    least = number(row, "requests") * DELAYS_MS[0] / FIFTEEN
+    took = number(row, "took ms")
+    text = f"{many} threads take {shown(took)} ms, {FIFTEEN} at least {shown(least)}"
+    return Found(text, (Criterion(f"least possible time with {FIFTEEN} / time with {many}", least / took, CLEARLY),))
 
 
-more_than_fifteen = partial(_better, 10, 70)
-about_a_hundred = partial(_better, 30, 100)
+more_than_fifteen = partial(_than_fifteen, "accept_lock", 80)
+about_a_hundred = partial(_than_fifteen, "concurrent_queue", 100)
 
 
 def no_penalty_at_200(saved: Saved) -> Found:
-    ratio = _threads_took(saved, 200) / _threads_took(saved, 150)
-    return Found(f"200 threads take {shown(ratio)} times as long as 150", ratio <= NO_PENALTY)
+    rows = _by_threads(saved, "accept_lock")
+    if not {150, 200} <= rows.keys():
+        raise NotMeasured
+    ratio = number(rows[200], "took ms") / number(rows[150], "took ms")
+    text = f"200 threads take {shown(ratio)} times as long as 150"
+    return Found(text, (Criterion("time with 200 threads / 150", ratio, most=NO_PENALTY),))
 
 
 def seven_hundred(saved: Saved) -> Found:
     row = max(saved.rows("designs-most-clients", design="pipes"), key=lambda one: number(one, "clients"))
     lost = row["refused"] + row["unanswered"]
     text = f"{lost} of {row['requests']:,} failed; p99 of a response {shown(number(row, 'p99 ms'))} ms"
-    return Found(text, lost == 0)
+    took = Criterion("time / the least possible", number(row, "ratio"), most=SATISFACTORY)
+    return Found(text, (Criterion("requests that failed", lost, most=0), took))
 
 
 def up_to_700(saved: Saved) -> Found:
@@ -137,18 +160,20 @@ def up_to_700(saved: Saved) -> Found:
     lost = sum(row["refused"] + row["unanswered"] for row in rows)
     ratios = [number(row, "ratio") for row in rows if row["design"] != "hash_table"]
     text = f"{few:,.0f} to {many:,.0f} clients: {lost} requests failed; {span(ratios)} times the least possible time"
-    return Found(f"{text} (without the hash table)", lost == 0)
+    return Found(f"{text} (without the hash table)", (Criterion("requests that failed", lost, most=0),))
 
 
 def capacity(saved: Saved) -> Found:
-    parts = []
-    agrees = True
+    parts, rules = [], []
     for name in BUFFERED:
         took = {row["capacity"]: number(row, "took ms") for row in saved.rows("designs-capacities", design=name)}
         least = min(places for places in took if took[places] < CLOSE_TO_BEST * min(took.values()))
         parts.append(f"{name.replace('_', ' ')}: as good as any from {least} places on")
-        agrees = agrees and took[PAPERS_CAPACITY] < CLOSE_TO_BEST * min(took.values())
-    return Found("; ".join(parts), agrees)
+        share = took[PAPERS_CAPACITY] / min(took.values())
+        rules.append(
+            Criterion(f"{name.replace('_', ' ')}: {PAPERS_CAPACITY} places / the best", share, most=CLOSE_TO_BEST)
+        )
+    return Found("; ".join(parts), tuple(rules))
 
 
 def _theorem(name: str, saved: Saved) -> Found:
@@ -156,7 +181,9 @@ def _theorem(name: str, saved: Saved) -> Found:
     within = sum(number(row, "measured") <= number(row, "at most") + ERRORS * number(row, "std. error") for row in rows)
     near = min(rows, key=lambda row: abs(number(row, "load") - 0.95))
     text = f"{within} of {len(rows)} loads; {shown(number(near, 'measured'))} at {shown(number(near, 'load'))}"
-    return Found(text, within == len(rows))
+    return Found(
+        text, (Criterion(f"loads within the bound and {ERRORS} standard errors, %", 100 * within / len(rows), 100),)
+    )
 
 
 theorem_1, theorem_2, theorem_3 = (partial(_theorem, name) for name in "123")
@@ -165,7 +192,8 @@ theorem_1, theorem_2, theorem_3 = (partial(_theorem, name) for name in "123")
 def theorem_3_in_service(saved: Saved) -> Found:
     (row,) = saved.rows("designs-probes-in-service", how="from the first on")
     measured, bound = number(row, "measured"), number(row, "at most")
-    return Found(f"{shown(measured)} probes; at most {shown(bound)}", measured <= bound)
+    text = f"{shown(measured)} probes; at most {shown(bound)}"
+    return Found(text, (Criterion("measured / bound", measured / bound, most=1),))
 
 
 def collisions(saved: Saved) -> Found:

@@ -30,10 +30,10 @@ class ErrorReply(Exception):
 
     @property
     def reason(self) -> str:
-        """The text, without the script that Redis names at its end unless that may be the reason: if Redis takes no
-        writes, it says so of whichever script comes first."""
+        """The text as part of a sentence, without the script that Redis names at its end unless that may be the reason:
+        if Redis takes no writes, it says so of whichever script comes first."""
         text = str(self)
-        return text if self.is_about_the_data else text.partition(" script: ")[0]
+        return (text if self.is_about_the_data else text.partition(" script: ")[0]).removesuffix(".")
 
     @property
     def ends_with_connection(self) -> bool:

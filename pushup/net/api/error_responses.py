@@ -39,4 +39,5 @@ class ErrorResponder:
         self._metrics.refused(kind)
         if count := self._rarely.passes(kind):
             text = "refused a request from {client}: {detail}" + " ({more} more since last logged)" * (count > 1)
-            _log.info(text, client=client, kind=kind, detail=error.detail, more=count - 1)
+            detail = f"{error.detail}: {error.operator_detail}" if error.operator_detail else error.detail
+            _log.info(text, client=client, kind=kind, detail=detail, more=count - 1)

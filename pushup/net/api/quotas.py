@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from pushup.core.errors import QuotaExceeded
 from pushup.core.grant import Grant
+from pushup.net.api.suggestions import shown_name
 from pushup.net.application_interface import Exchange
 
 BURST_SECONDS = 5.0
@@ -150,7 +151,11 @@ class Quotas:
         per, name = _counted_as(grant, exchange)
         rate = rates.get((per, name)) or rates.get((per, ""))
         if rate is not None and name and (wait := rate.wait(name, count)) > 0:
-            raise QuotaExceeded(f"{_WHOSE[per]} has used up its {unit}; nothing was done", retry_after=math.ceil(wait))
+            raise QuotaExceeded(
+                f"{_WHOSE[per]} has used up its {unit}; nothing was done",
+                retry_after=math.ceil(wait),
+                operator_detail=f"{per} {shown_name(name)!r}",
+            )
 
     def hold(self, grant: Grant, exchange: Exchange) -> Place | None:
         """Count a poll or stream that will be held; it is given back to `release`. Raises: QuotaExceeded."""
@@ -165,6 +170,7 @@ class Quotas:
             raise QuotaExceeded(
                 f"{_WHOSE[per]} has as many polls and streams open as held_polls allows ({most})",
                 retry_after=HELD_RETRY_SECONDS,
+                operator_detail=f"{per} {shown_name(name)!r}",
             )
         self._held[place] = held + 1
         return place

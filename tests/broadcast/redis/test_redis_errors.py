@@ -30,6 +30,6 @@ def test_the_first_word_is_the_code(text: str, code: ErrorCode, ends: bool) -> N
 
 def test_the_reason_names_the_script_only_where_that_may_be_it() -> None:
     """So one outage has one reason, whichever script Redis refuses."""
-    assert ErrorReply("OOM not allowed. script: c055ce, on @user_script:12.").reason == "OOM not allowed."
+    assert ErrorReply("OOM not allowed. script: c055ce, on @user_script:12.").reason == "OOM not allowed"
     failed = "ERR attempt to index a nil value script: c055ce, on @user_script:12."
-    assert ErrorReply(failed).reason == failed
+    assert ErrorReply(failed).reason == failed.removesuffix(".")

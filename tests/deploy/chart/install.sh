@@ -38,7 +38,7 @@ if [ ! -d "$schemas" ]; then
     kubernetes=$(module k8s.io/kubernetes "$KUBERNETES")
     operator=$(module github.com/prometheus-operator/prometheus-operator "$PROMETHEUS_OPERATOR")
     python3 "$here/schemas.py" "$work/schemas" "$kubernetes/api/openapi-spec/swagger.json" \
-        "$operator/jsonnet/prometheus-operator/servicemonitors-crd.json" || fail "the schemas could not be made."
+        "$operator/jsonnet/prometheus-operator/podmonitors-crd.json" || fail "the schemas could not be made."
     mv "$work/schemas" "$schemas"
 fi
 

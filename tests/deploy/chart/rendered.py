@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "chart"
 RELEASE = "pushup"
 
+Ports = Mapping[int, int]
+"""The ports of a pod, and those of this machine that stand for them."""
+
 
 def helm(tools: Path, *arguments: str | Path, values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
     """Run Helm with these values; `tools` is the folder that install.sh prints."""
@@ -62,10 +65,10 @@ class Objects:
         [container] = self.pod["containers"]
         return dict(container)
 
-    def mount(self, folder: Path, secrets: Mapping[str, Mapping[str, str]], port: int) -> None:
+    def mount(self, folder: Path, secrets: Mapping[str, Mapping[str, str]], ports: Ports) -> None:
         """Put the files of /etc/pushup there, as Kubernetes does, where `secrets` has the Secrets by their names.
 
-        The paths of the pod become paths of this folder, and its port this one.
+        The paths of the pod become paths of this folder, and its ports these.
         """
         [files] = [volume for volume in self.pod["volumes"] if volume["name"] == "files"]
         (folder / "etc").mkdir(parents=True)
@@ -74,7 +77,7 @@ class Objects:
             if "configMap" in source:
                 config = self.of("ConfigMap")
                 assert source["configMap"]["name"] == config["metadata"]["name"]
-                texts = {name: here(text, folder, port) for name, text in config["data"].items()}
+                texts = {name: here(text, folder, ports) for name, text in config["data"].items()}
             else:
                 secret = secrets[source["secret"]["name"]]
                 texts = {item["path"]: secret[item["key"]] for item in source["secret"]["items"]}
@@ -83,21 +86,23 @@ class Objects:
                 (folder / "etc" / name).chmod(files["projected"]["defaultMode"])
 
 
-def here(text: str, folder: Path, port: int) -> str:
-    """A text of the pod, with the paths and the port of a process of this machine."""
+def here(text: str, folder: Path, ports: Ports) -> str:
+    """A text of the pod, with the paths and the ports of a process of this machine."""
     mounts = {"/etc/pushup": folder / "etc", "/var/lib/pushup": folder / "lib"}
-    for path, place in mounts.items():
-        text = text.replace(path, str(place))
-    return text.replace(":8080", f":{port}")
+    for path, directory in mounts.items():
+        text = text.replace(path, str(directory))
+    for port, place in ports.items():
+        text = text.replace(f":{port}", f":{place}")
+    return text
 
 
 class PodProcess:
     """A node's container as a process, with its files in `folder`."""
 
-    def __init__(self, objects: Objects, folder: Path, port: int) -> None:
-        self.address = f"127.0.0.1:{port}"
+    def __init__(self, objects: Objects, folder: Path, ports: Ports) -> None:
+        self.address, self.operators = (f"127.0.0.1:{ports[port]}" for port in (8080, 9090))
         self._log = (folder / "log").open("wb")
-        arguments = [here(text, folder, port) for text in objects.container["args"]]
+        arguments = [here(text, folder, ports) for text in objects.container["args"]]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pushup", *arguments],
             env=clean_environment(), cwd=folder, stdout=self._log, stderr=self._log,

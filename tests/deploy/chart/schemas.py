@@ -1,6 +1,6 @@
-"""Makes the JSON schemas of Kubernetes' objects: `python3 schemas.py FOLDER swagger.json servicemonitors-crd.json`.
+"""Makes the JSON schemas of Kubernetes' objects: `python3 schemas.py FOLDER swagger.json podmonitors-crd.json`.
 
-From the OpenAPI document of Kubernetes, and from the definition of a ServiceMonitor. kubeconform looks for the schema
+From the OpenAPI document of Kubernetes, and from the definition of a PodMonitor. kubeconform looks for the schema
 of a StatefulSet in `statefulset-apps-v1.json`. Unknown fields are errors.
 """
 
@@ -62,7 +62,7 @@ def of_kind(name: str, definitions: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main(folder: Path, openapi: Path, service_monitor: Path) -> None:
+def main(folder: Path, openapi: Path, pod_monitor: Path) -> None:
     folder.mkdir()
     definitions = json.loads(openapi.read_text())["definitions"]
     schemas = {}
@@ -70,8 +70,8 @@ def main(folder: Path, openapi: Path, service_monitor: Path) -> None:
         group, version, kind = name.split(".")
         suffix = version if group == "core" else f"{group}-{version}"
         schemas[f"{kind.lower()}-{suffix}"] = of_kind(name, definitions)
-    [version] = json.loads(service_monitor.read_text())["spec"]["versions"]
-    schemas["servicemonitor-monitoring-v1"] = strict(version["schema"]["openAPIV3Schema"]) | {
+    [version] = json.loads(pod_monitor.read_text())["spec"]["versions"]
+    schemas["podmonitor-monitoring-v1"] = strict(version["schema"]["openAPIV3Schema"]) | {
         "properties": strict(version["schema"]["openAPIV3Schema"]["properties"])
         | {"metadata": {"type": "object", "required": ["name"]}}
     }

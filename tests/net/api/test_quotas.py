@@ -21,6 +21,7 @@ from pushup.net.api.quotas import (
 from pushup.net.application_interface import Client
 from tests.net.api.publishing_node import PublishingNode, of
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.observed_log import logged_at
 from tests.tokens.evil_tokens import NOW
 
 PER_SECOND = 10.0
@@ -42,7 +43,9 @@ def test_the_rate_of_a_user() -> None:
     assert all(node.is_allowed(of("7")) for _ in range(BURST))
     assert node.is_allowed(of("7"))  # the last one may begin a debt
     before = node.state.cursor
-    refused = node.say(of("7"))
+    with logged_at("info") as lines:
+        refused = node.say(of("7"))
+    assert lines[0].endswith("this user has used up its messages_per_second; nothing was done: subject '7'")
     assert (refused.status, refused.json["type"]) == (429, "urn:pushup:quota-exceeded")
     assert "this user has used up its messages_per_second" in refused.json["detail"]
     assert refused.headers[b"Retry-After"] == b"1"

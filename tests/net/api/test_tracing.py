@@ -143,13 +143,16 @@ def test_when_each_node_applied_it(clustered: InMemoryNode) -> None:
 
 
 def test_a_node_that_is_long_gone(clustered: InMemoryNode) -> None:
-    """It is forgotten after an hour without a report."""
+    """It is not mentioned for later messages, and forgotten after an hour without a report."""
     node, reported = clustered, clustered.broadcast.reported  # type: ignore[union-attr]
     reported |= {"x": "e-0", "y": "e-0"}
     first = say(node, "a")
     assert [entry["id"] for entry in why(node, first)["nodes"]] == ["x", "y"]
     del reported["x"]
-    node.clock.advance(3600)
+    node.clock.advance(9)
+    assert [entry["id"] for entry in why(node, say(node, "a"))["nodes"]] == ["x", "y"]
+    node.clock.advance(3591)
+    assert [entry["id"] for entry in why(node, say(node, "a"))["nodes"]] == ["y"]
     assert [entry["id"] for entry in why(node, first)["nodes"]] == ["x", "y"]
     node.clock.advance(1)
     assert [entry["id"] for entry in why(node, say(node, "a"))["nodes"]] == ["y"]

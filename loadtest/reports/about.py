@@ -1,0 +1,166 @@
+"""How a result was measured: of which commit, when, on which machine, and what else the machine did meanwhile.
+
+The program records all of it in each result. So results of several commits are not mixed, and a result that is older
+than the code that it measures is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import resource
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+
+QUICK = "--quick"
+CHANGED = ", changed"
+"""After a commit: what was measured is not committed."""
+
+BUILT = (".pyc", ".so")
+
+WORTH_TELLING = 0.01
+"""The share of a processor from which on another process is a disturbance; the `MOST` greatest are named."""
+
+MOST = 5
+
+
+class Mixed(Exception):
+    """Results of several commits, or of code that is not committed. The text says which, and what to do."""
+
+
+def commit() -> str:
+    """The commit of this checkout; with `CHANGED` if the server or the experiments differ from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603, S607
+
+    try:
+        changed = git("status", "--porcelain", "--", "pushup", "loadtest")
+        return git("rev-parse", "--short=12", "HEAD") + (CHANGED if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def digests(paths: Iterable[str], root: Path = ROOT) -> dict[str, str]:
+    """A digest of what is in each of these files and folders."""
+    return {path: _digest(root / path) for path in paths}
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file() and file.suffix not in BUILT:
+            digest.update(f"{file.relative_to(path)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def changed_since(about: Mapping[str, Any], measures: Iterable[str], root: Path = ROOT) -> str:
+    """What of the code that a result measures has changed since; empty if nothing has."""
+    if "sources" not in about:
+        return "does not say of which code it is"
+    now = digests(measures, root)
+    paths = [path for path in sorted({*now, *about["sources"]}) if now.get(path) != about["sources"].get(path)]
+    return f"{', '.join(paths)} changed since {about['commit']}" if paths else ""
+
+
+def abouts(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """How each full result of a folder was measured, by the name of its table."""
+    found = {}
+    for file in sorted(folder.glob("*.json")):
+        table = json.loads(file.read_text())
+        if isinstance(table, dict) and QUICK not in table.get("about", {}).get("command", QUICK).split():
+            found[file.stem] = table["about"]
+    return found
+
+
+def refuse_mixed(results: Mapping[str, Mapping[str, Any]], *more: str) -> None:
+    """Raises: Mixed if these results, with those of `more` commits, are not all of one."""
+    of = {str(about.get("commit", "no commit")): name for name, about in results.items()}
+    if len({*of, *more}) > 1:
+        which = "; ".join(f"{name} is of {commit}" for commit, name in of.items())
+        now = f"; this is {more[0]}" if more else ""
+        raise Mixed(f"results of several commits cannot be merged: {which}{now}. Measure all in a folder of their own")
+
+
+class Measuring:
+    """From its creation on, notes what the machine does, for `about`."""
+
+    def __init__(self) -> None:
+        self._began = time.time()
+        self._load = os.getloadavg()[0]
+        self._own = _own_seconds()
+        self._busy, self._stolen = _machine_seconds()
+        self._others = _others()
+
+    def about(self, command: str, measures: Iterable[str]) -> dict[str, object]:
+        """How a result was measured. `measures`: the files and folders whose code it measures."""
+        took = time.time() - self._began
+        own = _own_seconds()
+        return {
+            "command": command,
+            "commit": commit(),
+            "date": datetime.fromtimestamp(self._began, UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "machine": f"{platform.machine()}, {os.cpu_count()} processors, {platform.system()} {platform.release()}",
+            "python": platform.python_version(),
+            "seconds": round(took, 1),
+            "this process's share of its processor": round((own[0] - self._own[0]) / took, 2),
+            "load average": f"{self._load:.2f} before, {os.getloadavg()[0]:.2f} after",
+            "disturbances": self._disturbances(took, sum(own) - sum(self._own)),
+            "sources": digests(measures),
+        }
+
+    def _disturbances(self, took: float, own: float) -> str:
+        """The processors that others used, by name if they still run; and what the hypervisor gave to others."""
+        busy, stolen = _machine_seconds()
+        shares = {"others in all": max(0.0, busy - self._busy - own) / took, "stolen": (stolen - self._stolen) / took}
+        named = {key: (seconds - self._others.get(key, 0.0)) / took for key, seconds in _others().items()}
+        greatest = sorted(named, key=lambda key: -named[key])[:MOST]
+        told = [*shares.items(), *((name, named[pid, name]) for pid, name in greatest)]
+        return ", ".join(f"{name} {share:.2f}" for name, share in told if share >= WORTH_TELLING) or "none"
+
+
+def _own_seconds() -> tuple[float, float]:
+    """The processor time of this process, and that of all that it has started."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    running = [times for child in _family()[1:] if (times := _seconds(child)) is not None]
+    return time.process_time(), ended.ru_utime + ended.ru_stime + sum(running)
+
+
+def _machine_seconds() -> tuple[float, float]:
+    """The time that all processors were busy, and the time that was stolen."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    stolen = getattr(times, "steal", 0.0)
+    guest = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)  # is part of user and nice
+    return sum(times) - guest - idle - stolen, stolen
+
+
+def _others() -> dict[tuple[int, str], float]:
+    """The processor time of each process outside of our family, by its id and name."""
+    ours = {process.pid for process in _family()}
+    found = ((process, _seconds(process)) for process in psutil.process_iter(["name"]) if process.pid not in ours)
+    return {(process.pid, process.info["name"]): seconds for process, seconds in found if seconds is not None}
+
+
+def _family() -> list[psutil.Process]:
+    """This process, and all that it has started."""
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
+
+
+def _seconds(process: psutil.Process) -> float | None:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:  # it has ended
+        return None
+    return float(times.user + times.system)

@@ -1,0 +1,138 @@
+"""How a result was measured: what the program records, which results are old, and which must not be mixed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from loadtest import __main__ as command
+from loadtest.__main__ import main
+from loadtest.everything import LONGEST, PLAN
+from loadtest.reports import about
+from loadtest.reports.about import Measuring, Mixed, abouts, changed_since, digests, refuse_mixed
+from loadtest.reports.documents import old, publish
+from loadtest.reports.results import Table
+from loadtest.reports.saved import Saved
+
+BUSY = "import os, time; os.fork() and os._exit(0); print(os.getpid(), flush=True); time.sleep(0.2); exec('while 1: 0')"
+"""Leaves a process behind that is busy and no child of ours, and prints its id."""
+
+
+def write(folder: Path, name: str, **more: object) -> None:
+    Table(name, "", ("a",), [(1,)]).write(folder, {"command": "python -m loadtest designs --full", **more})
+
+
+def test_all_is_recorded() -> None:
+    """Commit, date, machine and kernel, load and disturbances: by the program."""
+    found = Measuring().about("c", ("loadtest/roussev",))
+    assert re.fullmatch(r"[0-9a-f]{12}(, changed)?|unknown", str(found["commit"]))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", str(found["date"]))
+    assert "processors, Linux " in str(found["machine"])
+    assert re.fullmatch(r"[\d.]+ before, [\d.]+ after", str(found["load average"]))
+    assert found["sources"] == digests(["loadtest/roussev"])
+
+
+def test_each_result_of_a_run_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command writes it beside the rows, with the code that the plan says."""
+    measured = Table("growing-output", "", ("a",), [(1,)])
+    monkeypatch.setitem(command.EXPERIMENTS, "growing-output", SimpleNamespace(run=lambda *, quick: ([measured], [])))
+    for name in ("pin", "raise_file_limit"):  # of this process
+        monkeypatch.setattr(command, name, lambda *_: None)
+    done = CliRunner().invoke(main, ["growing-output", "--quick", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    told = Saved(tmp_path).table("growing-output")["about"]
+    assert told["sources"] == digests(PLAN["growing-output"].measures)
+    assert {"commit", "date", "machine", "load average", "disturbances"} <= told.keys()
+    assert "commit: " in done.output
+    assert "sources" not in done.output
+
+
+def test_a_process_of_others_is_a_disturbance() -> None:
+    """It is named, with its share; what we have started is none."""
+    ours = subprocess.Popen([sys.executable, "-c", "while 1: 0"])
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        pid = int(starter.stdout.readline())
+    try:
+        measuring = Measuring()
+        deadline = time.monotonic() + 10
+        others: dict[int, float] = {}
+        while others.get(pid, 0.0) < 0.1 and time.monotonic() < deadline:
+            time.sleep(0.1)
+            others = {id_: seconds for (id_, _), seconds in about._others().items()}
+        told = str(measuring.about("c", ())["disturbances"])
+        assert others[pid] >= 0.1
+        assert ours.pid not in others
+        assert re.search(r"others in all \d\.\d\d", told)
+        assert "python" in told
+    finally:
+        subprocess.run(["kill", str(pid)], check=True)
+        ours.kill()
+        ours.wait()
+
+
+def test_a_change_of_the_code_makes_a_result_old(tmp_path: Path) -> None:
+    """In a file that it measures, also a new one; not elsewhere, and not by compiling."""
+    for name in ("core/a.py", "other.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+    measured = {"sources": digests(["core"], tmp_path), "commit": "c0ffee"}
+    (tmp_path / "other.py").write_text("2")
+    (tmp_path / "core" / "a.pyc").write_text("2")
+    assert changed_since(measured, ["core"], tmp_path) == ""
+    assert changed_since(measured, ["core", "other.py"], tmp_path) == "other.py changed since c0ffee"
+    (tmp_path / "core" / "b.py").write_text("")
+    assert changed_since(measured, ["core"], tmp_path) == "core changed since c0ffee"
+    assert changed_since({}, ["core"], tmp_path) == "does not say of which code it is"
+
+
+def test_old_results_are_listed(tmp_path: Path) -> None:
+    """`report --check` names them and fails; a shortened run is no result."""
+    sources = digests(PLAN["designs"].measures)
+    write(tmp_path, "designs-table-1", sources=sources, commit="c0ffee")
+    assert old(tmp_path) == {}
+    assert CliRunner().invoke(main, ["report", "--check", "--out", str(tmp_path)]).exit_code == 0
+    write(tmp_path, "designs-table-2", sources=dict.fromkeys(sources, "0"), commit="c0ffee")
+    Table("quick", "", ("a",), [(1,)]).write(tmp_path, {"command": "python -m loadtest designs --quick"})
+    done = CliRunner().invoke(main, ["report", "--check", "--out", str(tmp_path)])
+    assert done.exit_code == 1
+    assert done.output == "old: designs-table-2: loadtest/roussev changed since c0ffee\n"
+
+
+def test_results_of_two_commits_are_not_merged(tmp_path: Path) -> None:
+    """Neither by a run into a folder that has another's, nor into the documents; what is not committed never."""
+    write(tmp_path, "designs-table-1", commit="c0ffee")
+    refuse_mixed(abouts(tmp_path), "c0ffee")
+    with pytest.raises(Mixed, match=r"designs-table-1 is of c0ffee; this is facade\. Measure all in a folder"):
+        refuse_mixed(abouts(tmp_path), "facade")
+    for experiment in ("all", "designs"):
+        done = CliRunner().invoke(main, [experiment, "--out", str(tmp_path)])
+        assert done.exit_code == 1
+        assert "results of several commits cannot be merged" in done.output
+    docs = tmp_path / "docs"
+    write(docs / "results", "designs-table-2", commit="facade")
+    with pytest.raises(Mixed, match="several commits"):
+        publish(tmp_path, docs)
+    write(docs / "results", "designs-table-1", commit="facade")
+    write(tmp_path, "designs-table-2", commit="c0ffee")
+    assert publish(tmp_path, docs)[1] == []
+    for name in ("designs-table-1", "designs-table-2"):
+        write(tmp_path, name, commit="c0ffee, changed")
+    with pytest.raises(Mixed, match="not committed"):
+        publish(tmp_path, docs)
+
+
+def test_no_part_takes_longer_than_three_quarters_of_an_hour() -> None:
+    """And each says what it measures, in files that there are."""
+    for name, plan in PLAN.items():
+        assert plan.full <= LONGEST, name
+        assert plan.measures
+        for path in plan.measures:
+            assert (about.ROOT / path).exists(), path
