@@ -2,7 +2,8 @@
 
 | clock | for what | when the machine's clock is set |
 |---|---|---|
-| `reactor.seconds`, monotonic | what waits: holds, timeouts, drains, sweeps, leases | nothing changes |
+| `reactor.seconds`, monotonic | what waits: holds, timeouts, drains, sweeps | nothing changes |
+| `uptime`, monotonic, counts suspension too | leases with Redis | nothing changes |
 | `SteadyTime`, since the epoch | times of messages with memory and journal, so expiry | it goes on without the jump |
 | `time.time`, since the epoch | what others compare: tickets, names of epochs, `Date`, the log | it follows at once |
 

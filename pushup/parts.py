@@ -107,6 +107,7 @@ def _make_redis_broadcast(settings: Settings, host: Host, number: int) -> Broadc
         waiting_limits=settings.waiting,
         clock=host.reactor,
         wall=host.wall,
+        uptime=host.uptime,
         random=host.random,
         progress_mark=_make_progress_mark(settings, host, number),
         on_large=host.much_was_made,

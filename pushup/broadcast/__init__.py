@@ -21,7 +21,6 @@ that appended the command.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -246,11 +245,10 @@ class Broadcast(Protocol):
         """
 
     @property
-    def current_until(self) -> float:
-        """Until when an answer made here contains all messages that are known to be stable, on the monotonic clock.
+    def is_current(self) -> bool:
+        """Whether an answer made here now contains all messages that are known to be stable.
 
-        In the past, if it may lack some. What is asked meanwhile may wait for more, but is not told that there is
-        nothing else.
+        If it may lack some, what is asked may wait for more, but is not told that there is nothing else.
         """
 
     @property
@@ -273,7 +271,7 @@ class Broadcast(Protocol):
 class OneNode:
     """What a broadcast of one node answers about others."""
 
-    current_until = math.inf
+    is_current = True
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         # The only node has applied every entry that was acknowledged.

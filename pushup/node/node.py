@@ -127,7 +127,7 @@ class Node(HoldsState, Generic[H]):
         """Where "from here on" begins. Raises: Unavailable."""
         if not self.state.cursor.epoch:
             raise Refusal.LOADING()
-        if self._clock.seconds() >= self._broadcast.current_until:
+        if not self._broadcast.is_current:
             raise Refusal.OUTDATED()
         return self.state.cursor
 
@@ -184,7 +184,7 @@ class Node(HoldsState, Generic[H]):
         if not epoch:
             raise Refusal.LOADING()
         deadline = self._deadline(poll, now, at_most)
-        if now >= self._broadcast.current_until and (deadline <= now or not isinstance(cursor, Cursor)):
+        if (deadline <= now or not isinstance(cursor, Cursor)) and not self._broadcast.is_current:
             raise Refusal.OUTDATED()
         if isinstance(cursor, Cursor) and cursor.epoch != epoch and self._broadcast.awaits(cursor.epoch):
             # Answering from the epoch before would repeat what this client has seen.

@@ -84,6 +84,7 @@ def entry_from_redis() -> Work:
             waiting_limits=WaitingLimits(),
             clock=clock,
             wall=clock.seconds,
+            uptime=clock.seconds,
             random=lambda: 0.0,
         )
 

@@ -16,6 +16,7 @@ import pytest
 from pushup.core.errors import PushUpError
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import problem
+from pushup.net.known_heads import HEAD_LIMIT_BYTES
 from pushup.net.requests_and_responses import Request, Response
 from tests.net.parser_readings import cut
 from tests.net.scripted_application import ScriptedApplication, ScriptedServer
@@ -39,6 +40,12 @@ BROWSERS = {
     ),
     "curl": b"GET /v1/poll?channel=a HTTP/1.1\r\nHost: a\r\nUser-Agent: curl/7.88.1\r\nAccept: */*\r\n\r\n",
 }
+
+_LONGEST = (
+    b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nUser-Agent: %b\r\nAuthorization: Bearer 0123456789abcdef\r\n"
+    b"Content-Length: 0\r\n\r\n"
+)
+BROWSERS["the longest head that is remembered"] = _LONGEST % (b"x" * (HEAD_LIMIT_BYTES - len(_LONGEST % b"")))
 
 WHOLE = {**BROWSERS, **REFUSED, **{name: data for name, (data, _) in READ.items()}, **LAST}
 

@@ -157,7 +157,7 @@ BUGS = (
         (
             Edit(
                 f"{REDIS}/session.py",
-                "if self._clock.seconds() < self._lease.current_until else",
+                "if self._lease.is_current else",
                 "if True else",
             ),
         ),

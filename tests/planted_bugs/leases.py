@@ -17,8 +17,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/redis_broadcast.py",
-                "        return self._lease.current_until\n",
-                "        return float('inf')\n",
+                "        return self._lease.is_current\n",
+                "        return True\n",
             ),
         ),
         test=LEASES,
@@ -28,7 +28,7 @@ _BUGS = (
         "lease-counts-from-the-reply",
         "a node takes its lease to begin when the reply to its report comes",
         "leases by the holder's clock: the request's time is the bound",
-        (Edit(f"{AT}/heartbeat.py", "self._lease.renewed(asked_at,", "self._lease.renewed(self._clock.seconds(),"),),
+        (Edit(f"{AT}/heartbeat.py", "self._lease.renewed(asked_at,", "self._lease.renewed(self._uptime(),"),),
         test=f"{LEASES}::test_a_reply_that_took_long_says_little",
         why="a reply must take longer than the margin; not measured",
     ),
@@ -92,7 +92,7 @@ _BUGS = (
         "in-epoch-at-reply-time",
         "the reply to a report says where the log is when it comes, not when it was asked",
         "survived all tests of 0009a58",
-        (Edit(f"{AT}/heartbeat.py", "self._in_epoch_at = asked_at", "self._in_epoch_at = self._clock.seconds()"),),
+        (Edit(f"{AT}/heartbeat.py", "self._in_epoch_at = asked_at", "self._in_epoch_at = now"),),
         needs=LOSSES,
         test="tests/broadcast/redis/test_redis_broadcast.py::test_a_report_says_nothing_of_what_came_after_it_was_sent",
         why="a client must come with a new epoch's cursor while a reply is under way; not found in 200 seeds",

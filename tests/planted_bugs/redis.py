@@ -503,7 +503,7 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/heartbeat.py",
-                "elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:",
+                "elif now < self._incomplete_at + LEASE_SECONDS:",
                 "elif False:",
             ),
         ),

@@ -27,11 +27,7 @@ _BUGS = (
         "complete-again-at-once",
         "a list of nodes that was incomplete counts again with the next report",
         "reading the code",
-        (
-            Edit(
-                f"{AT}/heartbeat.py", "elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:", "elif False:"
-            ),
-        ),
+        (Edit(f"{AT}/heartbeat.py", "elif now < self._incomplete_at + LEASE_SECONDS:", "elif False:"),),
         test="tests/broadcast/redis/test_redis_broadcast.py::test_nothing_is_stable_while_redis_has_forgotten_the_nodes",
         why=WHY,
     ),
@@ -39,7 +35,7 @@ _BUGS = (
         "redis-time-ahead",
         "the time of Redis is taken to be that of when the report was sent, so it is late by the way of the reply",
         "reading the code",
-        (Edit(f"{AT}/heartbeat.py", "report.time - self._clock.seconds()", "report.time - asked_at"),),
+        (Edit(f"{AT}/heartbeat.py", "report.time - now", "report.time - asked_at"),),
         test="tests/broadcast/redis/test_redis_clocks.py::test_a_report_that_was_long_on_its_way",
         why=SURVIVED,
     ),

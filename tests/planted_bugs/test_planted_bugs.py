@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def test_a_bug_fits(bug: Bug) -> None:
 def test_names_are_used_once() -> None:
     """A name stands for one bug."""
     assert [name for name, count in Counter(bug.name for bug in BUGS).items() if count > 1] == []
+
+
+def test_each_bug_is_documented() -> None:
+    """Once, in one of the tables; and nothing else is."""
+    page = (ROOT / "docs" / "lab" / "planted-bugs.md").read_text().partition("## The defences")[0]
+    assert sorted(re.findall(r"^\| `([^`]*)` \|", page, re.MULTILINE)) == sorted(bug.name for bug in BUGS)
 
 
 @pytest.mark.long

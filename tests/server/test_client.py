@@ -114,6 +114,8 @@ CALLS: dict[str, Callable[[Client], object]] = {
     "publish much": lambda client: client.publish(["a"], "x" * 8_000_000),
     "poll": lambda client: client.poll(["a"], timeout=0.2),
     "create": lambda client: client.create("a"),
+    "cursor": lambda client: client.cursor(),
+    "publish with patience": lambda client: client.publish(["a"], 1, patience=0.5),
 }
 
 

@@ -263,9 +263,7 @@ def _says_all_is_known(server: Server) -> bool:
     process = server.process
     if process is None or not process.alive or not server.node.cursor.epoch:
         return False
-    return process.reactor.seconds() < server.broadcast.current_until and (
-        server.parent is None or _counts_as_living(server)
-    )
+    return server.broadcast.is_current and (server.parent is None or _counts_as_living(server))
 
 
 def _counts_as_living(server: Server) -> bool:

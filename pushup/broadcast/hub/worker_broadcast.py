@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -133,9 +132,9 @@ class HubBroadcast:
         self._link.send(frames.frame(frames.FindEnd()))
 
     @property
-    def current_until(self) -> float:
+    def is_current(self) -> bool:
         # Whoever is attached counts for `stable`; a worker that is not is about to end.
-        return math.inf if self._link.is_open else -math.inf
+        return self._link.is_open
 
     @property
     def waiting_bytes(self) -> int:

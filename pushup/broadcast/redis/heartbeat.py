@@ -69,9 +69,10 @@ class Heartbeat:
         limits: Limits,
         timeout: float,
         clock: IReactorTime,
+        uptime: Callable[[], float],
     ) -> None:
         """`limits`: those in this node's settings. `timeout`: seconds, after which reading without progress counts as
-        stuck.
+        stuck. `uptime`: see `Lease`.
         """
         self._node_id = node_id
         self._replica = replica
@@ -83,12 +84,13 @@ class Heartbeat:
         self._limits = msgspec.Raw(msgspec.json.encode(limits))
         self._timeout = timeout
         self._clock = clock
+        self._uptime = uptime
         self._is_leaving = False
         self._in_epoch_at = -math.inf  # when the report was sent that last found the log in this node's epoch
         self._log_seen_at = math.inf
         # Epochs, and since when this node knows that clients have cursors of them; -inf for those that it has followed.
         self._epochs: dict[str, float] = {}
-        self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of the monotonic one
+        self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of `uptime`
         self._incomplete_at = -math.inf  # when Redis last did not know all leases
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
@@ -160,7 +162,7 @@ class Heartbeat:
         If it has a later name and is of this cluster, this node's log is outdated: there are two primaries. Another
         node follows the later epoch, so for OUTDATED_SECONDS this one reports no loss to its clients.
         """
-        replica, now = self._replica, self._clock.seconds()
+        replica, now = self._replica, self._uptime()
         if epoch == replica.cursor.epoch or replica.follower.state.past_epochs.good_up_to(epoch) >= 0:
             return False
         if order_of(epoch) < order_of(replica.cursor.epoch):
@@ -182,7 +184,7 @@ class Heartbeat:
 
         Early by the time that the reply took. None before the first report.
         """
-        return None if self._redis_ahead is None else self._clock.seconds() + self._redis_ahead
+        return None if self._redis_ahead is None else self._uptime() + self._redis_ahead
 
     def find_end(self, on_end: OnEnd) -> None:
         """Call back with the end of the log, as the next report finds it."""
@@ -193,21 +195,22 @@ class Heartbeat:
         replica = self._replica
         last, tag = replica.cursor, replica.tag
         own = self._own_report()
-        asked_at = self._clock.seconds()
+        asked_at = self._uptime()
         asking = len(self._on_ends)  # others that ask while this report is under way may ask about later entries
         report = await commands.report(
             self._node_id, msgspec.json.encode(own), LEASE_SECONDS, was_replicated=self._durability.is_disproved
         )
-        self._metrics.reported(commands, asked_at, report.tail)
+        now = self._uptime()
+        self._metrics.reported(commands, now - asked_at, report.tail)
         was_living = report.complete
         self._durability.note(commands, report.tail)
         if not report.complete:
-            self._incomplete_at = self._clock.seconds()
-        elif self._clock.seconds() < self._incomplete_at + LEASE_SECONDS:
+            self._incomplete_at = now
+        elif now < self._incomplete_at + LEASE_SECONDS:
             report = structs.replace(report, complete=False)
-        self._redis_ahead = report.time - self._clock.seconds()
+        self._redis_ahead = report.time - now
         nodes = sorted(map(_node_report.decode, report.members), key=lambda node: node.id)
-        self._note(nodes)
+        self._note(nodes, now)
         tail = report.tail
         if tail.cluster != replica.cluster:
             raise Diverged(f"the log is that of cluster {tail.cluster or '(none)'} by now, not of {replica.cluster}")
@@ -258,8 +261,7 @@ class Heartbeat:
         shown = {name: getattr(member, name) for name in Member.__struct_fields__}
         return NodeReport(**shown, latest_version=LATEST_VERSION, limits=self._limits, stuck_at=self._replica.stuck_at)
 
-    def _note(self, nodes: list[NodeReport]) -> None:
-        now = self._clock.seconds()
+    def _note(self, nodes: list[NodeReport], now: float) -> None:
         self.members = [node.member for node in nodes]
         self._differences.look(self._replica.follower.member(self._node_id), self.members)
         self._seen |= {node.id: now for node in nodes}

@@ -8,13 +8,14 @@ must not say "there is nothing else": a message that it lacks may be stable. It 
 2. It has applied everything up to where the log ended when that lease began. What came later is stable only once
    this node has reported it.
 
-The time is that of the monotonic clock, which goes on while a process is stopped. A guest whose clock is stopped with
-it cannot notice (docs/internals/reliability.md).
+The time is `uptime`, which goes on while the process is stopped or the machine suspended. A virtual machine whose clock
+is stopped with it cannot notice (docs/internals/reliability.md).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.core.cursor import Cursor, order_of
@@ -27,20 +28,25 @@ and the rates of two clocks differ, by 2 ms in LEASE_SECONDS while NTP adjusts o
 class Lease:
     """This node's lease, as far as it knows."""
 
-    def __init__(self) -> None:
-        self.current_until = -math.inf
-        """Until when this node is current, on the monotonic clock."""
+    def __init__(self, uptime: Callable[[], float]) -> None:
+        """`uptime`: see `pushup.clock`."""
+        self._uptime = uptime
+        self._current_until = -math.inf
         self.is_behind = True
         """Whether it has yet to apply what the log contained when its lease began."""
         self._until = -math.inf
         self._end: Cursor | None = None  # where the log ended then; None: not known yet
 
+    @property
+    def is_current(self) -> bool:
+        return self._uptime() < self._current_until
+
     def begin_anew(self) -> None:
         """What this node has now, it has not reported yet."""
-        self._end, self.is_behind, self.current_until = None, True, -math.inf
+        self._end, self.is_behind, self._current_until = None, True, -math.inf
 
     def renewed(self, asked_at: float, end: Cursor, applied: Cursor, *, was_living: bool) -> None:
-        """A report that was sent at `asked_at` has been answered: the log ended at `end`.
+        """A report that was sent at `asked_at`, by `uptime`, has been answered: the log ended at `end`.
 
         `was_living`: the lease had not ended before. `applied`: the last entry that this node has applied.
         """
@@ -58,7 +64,7 @@ class Lease:
             if end is None or (order_of(last.epoch), last.sequence) < (order_of(end.epoch), end.sequence):
                 return
             self.is_behind = False
-        self.current_until = self._until
+        self._current_until = self._until
 
     def end(self) -> None:
         """This node gives its lease up."""

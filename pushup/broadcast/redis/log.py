@@ -145,7 +145,8 @@ class RedisLog:
         if found != str(FORMAT):
             return (
                 f"{other_format('the message log', found)}, or another redis_prefix, or remove its keys "
-                f"({{{self.prefix}}}:*): gaps are then reported to every subscriber"
+                f"({{{self.prefix}}}:*): gaps are then reported to every subscriber. If no other release was ever used "
+                f"with them, remove {self._format} only; nothing is lost by that"
             )
         types = dict(zip((*self._parts, self._loads, *self._members[1:], self._vouchers), _TYPES, strict=True))
         replies = await _all([self.connection.ask("TYPE", key) for key in types])

@@ -34,6 +34,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from pushup.broadcast.formats import FORMAT
 from pushup.broadcast.progress_mark import lacks
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.core.cursor import Cursor, PastEpochs, order_of
@@ -115,7 +116,8 @@ def decide(now: Situation) -> Decision:
         return Decision(
             Action.REFUSE,
             f"the message log has version {tail.version} of the state machine, and this release knows version "
-            f"{LATEST_VERSION}; use a newer release for this node",
+            f"{LATEST_VERSION}; use a newer release for this node. If none was ever used with this log, its version is "
+            f"damaged: remove the key that ends in :{FORMAT}:state; gaps are then reported to every subscriber",
         )
     if not tail.epoch:
         return Decision(Action.BEGIN_EPOCH, "there is no message log in Redis")

@@ -51,13 +51,15 @@ class RedisBroadcast:
         waiting_limits: WaitingLimits,
         clock: IReactorTime,
         wall: Callable[[], float],
+        uptime: Callable[[], float],
         random: Callable[[], float],
         progress_mark: ProgressMark | None = None,
         on_large: Callable[[], None] = lambda: None,
     ) -> None:
         """`node_id`: unique among the nodes, and new with each start; `random` returns a number in [0, 1).
 
-        `wall` returns seconds since the epoch, by a clock that other nodes have as well; `clock` is for waiting.
+        `wall` returns seconds since the epoch, by a clock that other nodes have as well; `clock` is for waiting,
+        and `uptime` for leases (see `pushup.clock`).
         `on_large` is called when a large checkpoint may be in memory, and when the state that was made of it is.
         """
         self.node_id = node_id
@@ -67,13 +69,14 @@ class RedisBroadcast:
         self._timeout = redis_limits.redis_timeout_seconds
         self._clock = clock
         self._wall = wall
+        self._uptime = uptime
         self._random = random
         self._connect = partial(open_log, connector, redis_limits.redis_prefix)
         self._room = WaitingRoom(waiting_limits)
         self._pending_publishers = PendingPublishers(clock, self._timeout, self._room)
         self._durability = Durability(declared=redis_limits.redis_durable)
         self._confirmations = Confirmations(self._connect, clock)
-        self._lease = Lease()
+        self._lease = Lease(uptime)
         self._metrics = RedisMetrics(clock, lambda: self._replica.cursor)
         self._is_running = False
 
@@ -96,6 +99,7 @@ class RedisBroadcast:
             limits=limits,
             timeout=self._timeout,
             clock=clock,
+            uptime=self._uptime,
         )
         self._session = Session(
             node_id=node_id,
@@ -180,8 +184,8 @@ class RedisBroadcast:
         self._heartbeat.find_end(on_end)
 
     @property
-    def current_until(self) -> float:
-        return self._lease.current_until
+    def is_current(self) -> bool:
+        return self._lease.is_current
 
     @property
     def waiting_bytes(self) -> int:

@@ -44,10 +44,10 @@ class RedisMetrics:
         self._server = log.connection.server
         self._info, self._info_at = log.info, self._clock.seconds()
 
-    def reported(self, log: RedisLog, asked_at: float, end: Tail) -> None:
-        """A report that was sent at `asked_at` has found the end of the log."""
+    def reported(self, log: RedisLog, round_trip: float, end: Tail) -> None:
+        """A report, answered after `round_trip` seconds, has found the end of the log."""
         now = self._clock.seconds()
-        self._round_trip.observe(now - asked_at)
+        self._round_trip.observe(round_trip)
         self._end = end.sequence
         if self._applied().sequence >= self._goal or self._end < self._goal:
             self._goal, self._goal_at = self._end, now

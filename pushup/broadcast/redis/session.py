@@ -110,7 +110,7 @@ class Session:
     def why_not_ready(self) -> PushUpError | None:
         if self._trouble is not None:
             return self._trouble
-        return None if self._clock.seconds() < self._lease.current_until else Refusal.OUTDATED()
+        return None if self._lease.is_current else Refusal.OUTDATED()
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         if self._commands is None:

@@ -103,6 +103,8 @@ class FollowingNode:
         self.clock = clock
         self.wall_ahead = 0.0
         """By this the clock of its machine is ahead of the right time."""
+        self.suspended = 0.0
+        """The seconds for which its machine was suspended: timers and the monotonic clock did not count them."""
         self.limits = limits or Limits()
         self.soon: list[Callable[[], None]] = []
         self.metrics = Metrics()
@@ -115,6 +117,7 @@ class FollowingNode:
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             clock=clock,
             wall=lambda: clock.seconds() + self.wall_ahead,
+            uptime=lambda: clock.seconds() + self.suspended,
             random=random,
             progress_mark=progress_mark,
             on_large=on_large,

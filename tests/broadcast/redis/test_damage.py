@@ -13,7 +13,8 @@ from tests.core.builders import poll, publish
 
 PREFIX = b"{pushup}:4:"
 STATE = PREFIX + b"state"
-FIELDS = (b"epoch", b"sequence", b"time", b"tag", b"run", b"saved", b"checkpoint", b"rows", b"waits")
+FORMAT_KEY = b"{pushup}:state"
+FIELDS = tuple(b"epoch sequence time tag run saved checkpoint rows waits cluster founded replicated".split())
 """Of the state, but for the version: a higher one is that of a newer release, and is refused."""
 KEYS = tuple(PREFIX + name for name in b"state log rows loads leases members vouchers".split())
 WAYS = ("delete", "garbage", "empty", "+1", "-1", "huge")
@@ -141,6 +142,36 @@ def test_a_key_of_another_type(key: bytes, kind: str, log: list[str]) -> None:
         assert 1 <= len(named) <= len(cluster.nodes), log
         cluster.redis.data.pop(key)
         assert recovers(cluster), log
+    check_clients(cluster, cursor, last)
+    cluster.end()
+
+
+@pytest.mark.parametrize("kind", ["number", "string", "zset", "hash"])
+def test_a_damaged_format(kind: str, log: list[str]) -> None:
+    """Nobody knows whether another release was used. The log says which key to remove if not: nothing is lost then."""
+    cluster, cursor, last = start(Random(kind))
+    made = {"number": b"5", "string": b"?!", "zset": SortedSet({b"x": 1.0}), "hash": {b"x": b"y"}}
+    cluster.redis.data[FORMAT_KEY] = made[kind]
+    cluster.start()
+    assert not recovers(cluster, 5.0)
+    assert any(f"remove {FORMAT_KEY.decode()} only" in line for line in log), log
+    cluster.redis.data.pop(FORMAT_KEY)
+    assert recovers(cluster), log
+    check_clients(cluster, cursor, last)
+    for node in cluster.nodes:
+        assert not node.poll(poll("a", cursor=cursor)).gaps
+    cluster.end()
+
+
+def test_a_damaged_version(log: list[str]) -> None:
+    """A node that starts takes it for that of a newer release; the log says what to remove if it is not."""
+    cluster, cursor, last = start(Random("version"))
+    damage(cluster.redis.data, b"version", "huge")
+    cluster.start()
+    assert not recovers(cluster, 5.0)
+    assert any(f"ends in :{STATE.decode().partition(':')[2]};" in line for line in log), log
+    cluster.redis.data.pop(STATE)
+    assert recovers(cluster), log
     check_clients(cluster, cursor, last)
     cluster.end()
 

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from twisted.internet.task import Clock
 
 from pushup.broadcast.redis.lease import MARGIN_SECONDS, Lease
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.core.commands import Confirmation, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
+from pushup.core.subscription import Subscription
 from tests.broadcast.redis.fake_redis import Link
-from tests.broadcast.redis.following_nodes import Cluster, FollowingNode
+from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, Poller
 from tests.core.builders import ids, poll, publish
 
 STATE = b"{pushup}:4:state"
@@ -166,6 +168,26 @@ def test_a_node_that_was_stopped_answers_nothing_from_the_past(cluster: Cluster)
     assert held.answers == []
 
 
+def test_a_node_whose_machine_was_suspended_answers_nothing_from_the_past(cluster: Cluster) -> None:
+    """The others did without it. Its timers and its monotonic clock have counted nothing when it wakes up."""
+    first, other = cluster.nodes
+    links = links_of(cluster, other)
+    held = other.hold(poll("a", cursor=other.cursor, timeout=30.0))
+    waiting = other.cursor
+    for link in links:
+        link.stuck = True
+    other.suspended += LEASE_SECONDS - MARGIN_SECONDS
+    assert refuses(other)
+    assert other.node.why_not_ready() is not None
+    assert isinstance(other.node.poll(poll("a", cursor=waiting, timeout=30.0), Poller()), Subscription)
+    assert held.answers == []
+    for link in links:
+        link.stuck = False
+    cluster.advance(0.5)
+    assert not refuses(other)
+    assert not refuses(first)
+
+
 def test_a_node_that_has_reconnected_reports_before_it_is_current(cluster: Cluster, log: list[str]) -> None:
     """Although its lease lasts: it may have another state than when it last reported."""
     first, other = cluster.nodes
@@ -294,10 +316,18 @@ def test_no_node_says_that_there_is_nothing_else_while_it_lacks_a_stable_message
 HERE = Cursor("e1", 5)
 
 
+def ends_at(lease: Lease, clock: Clock) -> float:
+    """When a lease ends, to a quarter of a second; now, if it is over."""
+    while lease.is_current:
+        clock.advance(0.25)
+    return clock.seconds()
+
+
 def test_a_lease_counts_from_when_its_report_was_sent() -> None:
-    lease = Lease()
+    clock = Clock()
+    lease = Lease(clock.seconds)
     lease.renewed(100.0, HERE, HERE, was_living=False)
-    assert lease.current_until == 100.0 + LEASE_SECONDS - MARGIN_SECONDS
+    assert ends_at(lease, clock) == 100.0 + LEASE_SECONDS - MARGIN_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -313,26 +343,29 @@ def test_a_lease_counts_from_when_its_report_was_sent() -> None:
 )
 def test_a_new_lease_counts_once_the_log_was_applied_up_to_its_end(applied: Cursor, is_current: bool) -> None:
     """As it was when the lease began."""
-    lease = Lease()
+    clock = Clock()
+    lease = Lease(clock.seconds)
     lease.renewed(100.0, HERE, Cursor("e0", 1), was_living=False)
     lease.renewed(101.0, Cursor("e1", 8), Cursor("e0", 1), was_living=True)
     lease.applied(applied)
-    assert (lease.current_until > 101.0) == is_current
+    assert (ends_at(lease, clock) == 101.0 + LEASE_SECONDS - MARGIN_SECONDS) == is_current
     assert lease.is_behind == (not is_current)
 
 
 @pytest.mark.parametrize("how", ["its lease ended", "it began anew"])
 def test_a_node_has_to_catch_up_again(how: str) -> None:
     """If its lease ended in between, or if it may have another state."""
-    lease = Lease()
+    clock = Clock()
+    lease = Lease(clock.seconds)
     lease.renewed(100.0, HERE, HERE, was_living=True)
-    assert lease.current_until > 100.0
+    were_current = [lease.is_current]
     if how == "it began anew":
         lease.begin_anew()
     lease.renewed(101.0, Cursor("e1", 8), HERE, was_living=how == "it began anew")
-    assert lease.current_until < 0
+    were_current.append(lease.is_current)
     lease.renewed(102.0, Cursor("e1", 9), HERE, was_living=True)
     lease.applied(Cursor("e1", 7))
-    assert lease.current_until < 0
+    were_current.append(lease.is_current)
     lease.applied(Cursor("e1", 8))
-    assert lease.current_until == 102.0 + LEASE_SECONDS - MARGIN_SECONDS
+    assert were_current == [True, False, False]
+    assert ends_at(lease, clock) == 102.0 + LEASE_SECONDS - MARGIN_SECONDS

@@ -1400,6 +1400,7 @@ def test_a_broadcast_that_never_started_can_be_stopped() -> None:
         waiting_limits=WaitingLimits(),
         clock=clock,
         wall=clock.seconds,
+        uptime=clock.seconds,
         random=lambda: 0.0,
         progress_mark=None,
     )

@@ -13,6 +13,7 @@ from pushup.net.api.suggestions import NAME_LIMIT, suggestion
 from pushup.net.http_errors import UnknownResource
 from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.in_memory_server import InMemoryServer
 
 KEY = "a-key-of-sixteen-characters"
 MESSAGES, POLL, CHANNELS = "POST /v1/messages", "GET /v1/poll", "POST /v1/channels"
@@ -195,6 +196,16 @@ def test_a_wrong_host_or_origin_is_explained() -> None:
     result = InMemoryNode().call("POST", "/v1/messages", ONE, Origin="https://app.example", Host="localhost")
     assert result.status == 403
     assert "the setting cors_origins" in result.json["detail"]
+
+
+def test_a_target_that_is_too_long_is_explained() -> None:
+    """With what to send instead."""
+    node = InMemoryNode()
+    client = InMemoryServer(node.api, clock=node.clock).connect()
+    client.send(b"GET /v1/poll?channel=a" + b"&channel=b" * 1000 + b" HTTP/1.1\r\nHost: a\r\n\r\n")
+    reply = client.reply()
+    assert reply.status == 414
+    assert "exceeds 8192 bytes; a POST takes many channels in its body" in json.loads(reply.body)["detail"]
 
 
 def test_an_unknown_path_is_shown_as_text() -> None:

@@ -13,14 +13,20 @@ from pushup.core.cursor import parse_cursor
 from pushup.core.errors import PushUpError
 from pushup.net.api.bodies import check_name
 from pushup.net.api.channel_routes import read_create, read_renew
+from pushup.net.api.erasing import read_erase
 from pushup.net.api.event_encoding import EventEncodings
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.publishing import read_publication
 from pushup.net.api.request_log import shown_target
+from pushup.net.api.revoking import read_revoke
 from pushup.net.api.schemas import PollLimits, PublicationLimits
+from pushup.net.application_interface import Client
+from pushup.net.proxies import ClientField, TrustedProxies
 from pushup.net.request_line import pieces
 from pushup.net.requests_and_responses import Request
+from pushup.tokens.verifier import Verifier
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.tokens.evil_tokens import NOW, SECRET, issuer, key, token, write
 
 SMALL, MEDIUM, LARGE, PUBLICATION = 2 * 1024, 16 * 1024, 64 * 1024, 1024 * 1024
 """Bytes sent. Quadratic work is found with a medium size; a large one would keep this test busy for minutes.
@@ -66,6 +72,9 @@ QUERIES = (
 
 Read = Callable[[bytes], object]
 
+TOKENS = Verifier([issuer(key("HS256"))], lambda: NOW)
+TOKEN = token().encode()
+
 
 def get(target: bytes = b"/v1/poll", **headers: bytes) -> Request:
     fields = {name.replace("_", "-").encode(): value for name, value in headers.items()}
@@ -75,6 +84,17 @@ def get(target: bytes = b"/v1/poll", **headers: bytes) -> Request:
 def publish(**headers: bytes) -> Request:
     fields = {name.replace("_", "-").encode(): value for name, value in headers.items()}
     return Request(b"POST", b"/v1/messages", fields, keep_alive=True, body=b"{}")
+
+
+def ask_for_ticket(body: bytes) -> Request:
+    return Request(b"POST", b"/v1/url-tickets", {b"authorization": b"Bearer " + TOKEN}, keep_alive=True, body=body)
+
+
+def forwarded(field: ClientField) -> Read:
+    """What a trusted proxy says."""
+    proxies = TrustedProxies(("10.0.0.0/8",), field)
+    name = field.lower().replace("-", "_")
+    return lambda value: proxies.client(get(**{name: value}), Client("10.0.0.1"))
 
 
 HEADS: dict[str, Callable[[bytes], Request]] = {
@@ -89,6 +109,8 @@ HEADS: dict[str, Callable[[bytes], Request]] = {
     "Idempotency-Key": lambda part: publish(idempotency_key=part),
     "URL ticket": lambda part: get(b"/v1/events?channel=a&ticket=" + part),
     "before a URL ticket": lambda part: get(b"/v1/events?" + part + b"&ticket=a"),
+    "traceparent": lambda part: publish(traceparent=part),
+    "id of a message": lambda part: Request(b"DELETE", b"/v1/messages/" + part, {}, keep_alive=True),
     "Last-Event-ID": lambda part: get(b"/v1/events?channel=a", last_event_id=part),
     "If-None-Match": lambda part: get(b"/v1/pushup.js", if_none_match=part),
     "Accept-Encoding": lambda part: get(b"/v1/pushup.js", accept_encoding=part),
@@ -104,6 +126,15 @@ def readers() -> Iterator[tuple[str, Read]]:
         "poll": (reader.from_body, (*JSON, *POLLS)),
         "create": (read_create, JSON),
         "renew": (lambda body: read_renew("a", body), JSON),
+        "revoke": (read_revoke, (*JSON, b'{"sub":"%b"}', b'{"sub":"a","issued_before":%b}')),
+        "erase": (read_erase, (b"%b", b"channel=%b", b"owner=%b", b"channel=a&until=%b")),
+        "token": (lambda text: TOKENS.grant(text.decode("latin-1")), (b"%b", b"a.%b.a", b"a.a.%b")),
+        "header of a token": (
+            lambda header: TOKENS.grant(write(header, "{}", SECRET)),
+            (b"%b", b'{"alg":"%b"}', b'{"alg":"HS256","kid":"%b"}'),
+        ),
+        "X-Forwarded-For": (forwarded("X-Forwarded-For"), (b"%b", b"%b,10.0.0.2", b"[%b]:1")),
+        "Forwarded": (forwarded("Forwarded"), (b"%b", b"for=%b", b'for="%b";by=a')),
         "query": (reader.from_query, QUERIES),
         "query of a stream": (reader.stream_from_query, (*QUERIES, b"format=%b")),
         "accept": (lambda text: EventEncodings().find(text.decode("latin-1"), "json", chunked=True), (b"%b", b"1%b")),
@@ -124,6 +155,15 @@ def readers() -> Iterator[tuple[str, Read]]:
     for name, request in HEADS.items():
         yield name, _asked(node, request)
     with_key = InMemoryNode(publish_keys=("k" * 16,))
+    with_tokens = InMemoryNode(tokens=TOKENS, token_cookie="t")
+    for place in (b"%b", b"t=%b"):
+        yield (
+            f"Cookie {place.decode()}",
+            _at(place, _asked(with_tokens, lambda part: get(b"/v1/poll?channel=a", cookie=part))),
+        )
+    with_tokens.streaming.poll_access.url_tickets = Tickets(b"k" * 32)
+    for place in JSON:
+        yield f"URL ticket's body {place.decode()}", _at(place, _asked(with_tokens, ask_for_ticket))
     yield "Authorization", _asked(with_key, lambda part: publish(authorization=b"Bearer " + part))
 
 

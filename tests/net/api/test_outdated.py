@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from pushup.core.subscription import Subscription
@@ -13,7 +11,7 @@ from tests.net.in_memory_node import AroundMemory, InMemoryNode
 class _Outdated(AroundMemory):
     """Current until a test says that it is not."""
 
-    current_until = math.inf
+    is_current = True
 
 
 @pytest.fixture
@@ -28,7 +26,7 @@ def node() -> InMemoryNode:
 
 def set_outdated(node: InMemoryNode) -> None:
     assert isinstance(node.broadcast, _Outdated)
-    node.broadcast.current_until = node.clock.seconds()
+    node.broadcast.is_current = False
 
 
 NOW = (
@@ -57,7 +55,7 @@ def test_what_asks_what_there_is_now_is_refused(node: InMemoryNode, target: str)
     assert b"caught up" in node.call("GET", target).body
     assert node.streaming.count == node.polls.count == 0
     assert isinstance(node.broadcast, _Outdated)
-    node.broadcast.current_until = math.inf
+    node.broadcast.is_current = True
     assert not any(response.status == 503 for response in node.begin("GET", target).responses)
 
 
