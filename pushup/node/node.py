@@ -56,7 +56,6 @@ class Node(HoldsState, Generic[H]):
     (expiry, time ranges) is on `Broadcast.now`. Only their differences are used together.
 
     `soon` calls its argument later, in this turn of the reactor or the next; `random` returns a number in [0, 1).
-    `logs_evictions`: whether it says who takes the memory.
     """
 
     def __init__(
@@ -92,10 +91,10 @@ class Node(HoldsState, Generic[H]):
         self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
         self.trace, self.keep_traceparent = self._tracer.trace, self._tracer.keep_traceparent  # what this node knows
         self.find_end, self.later = broadcast.find_end, clock.callLater
-        looks = [self._tracer.look]
-        if logs_evictions:
-            looks.append(EvictionLog(lambda: self.state, clock.seconds).look)
-        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=looks)
+        evictions = EvictionLog(lambda: self.state, clock.seconds, is_on=logs_evictions)
+        self._expiry = Expiry(
+            broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=(self._tracer.look, evictions.look)
+        )
         self.draining = Draining(
             clock,
             drain_limits.drain_seconds,

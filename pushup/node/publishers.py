@@ -54,11 +54,11 @@ def publisher_metrics(state: ReplicatedState, now: float) -> Iterator[Metric]:
 class EvictionLog:
     """Says who takes the memory when messages are evicted because of `retention_bytes`: once a minute at most."""
 
-    def __init__(self, state: Callable[[], ReplicatedState], seconds: Callable[[], float]) -> None:
-        """`state`: the present one; `seconds` of a monotonic clock."""
+    def __init__(self, state: Callable[[], ReplicatedState], seconds: Callable[[], float], *, is_on: bool) -> None:
+        """`state`: the present one; `seconds` of a monotonic clock. Unless it `is_on`, it says nothing."""
         self._state = state
         self._seconds = seconds
-        self._logged_at = -math.inf
+        self._logged_at = -math.inf if is_on else math.inf
         self._seen: dict[tuple[str, str], int] = {}
 
     def look(self) -> None:
