@@ -43,6 +43,7 @@ PRIVATES_AND_PATCHES = {
         "(computed)": "the columns of the same table, for the events that happen most",
     },
     "tests/next_version.py": {"LATEST_VERSION": "the one place where tests have another release"},
+    "tests/outbox/test_relay.py": {"POLL_SECONDS": "shows that a poke does not wait for the next look"},
     "tests/simulation/parent.py": {
         "_hand_over": "looks inside on purpose: notes that a state was handed over while something else happened",
         "_loading": "the same",

@@ -91,10 +91,8 @@ class Node(HoldsState, Generic[H]):
         self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
         self.trace, self.keep_traceparent = self._tracer.trace, self._tracer.keep_traceparent  # what this node knows
         self.find_end, self.later = broadcast.find_end, clock.callLater
-        evictions = EvictionLog(lambda: self.state, clock.seconds, is_on=logs_evictions)
-        self._expiry = Expiry(
-            broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=(self._tracer.look, evictions.look)
-        )
+        looks = (self._tracer.look, EvictionLog(lambda: self.state, clock.seconds, is_on=logs_evictions).look)
+        self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=looks)
         self.draining = Draining(
             clock,
             drain_limits.drain_seconds,
