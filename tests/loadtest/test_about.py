@@ -130,9 +130,9 @@ def test_results_of_two_commits_are_not_merged(tmp_path: Path) -> None:
 
 
 def test_no_part_takes_longer_than_three_quarters_of_an_hour() -> None:
-    """And each says what it measures, in files that there are."""
+    """But for the soak, which is an hour. Each says what it measures, in files that there are."""
     for name, plan in PLAN.items():
-        assert plan.full <= LONGEST, name
+        assert plan.full <= LONGEST or name == "soak", name
         assert plan.measures
         for path in plan.measures:
             assert (about.ROOT / path).exists(), path
