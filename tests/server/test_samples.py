@@ -43,7 +43,7 @@ from tests.server.server_process import Server, clean_environment, running, wait
 NOT_RUN = {
     "docs/operate/workers.md: pushup serve --workers auto": "tests/server/test_workers.py has several workers",
     "docs/lab/group.md: python -m loadtest group": "minutes; tests/loadtest/test_group.py runs it in small",
-    "docs/lab/echo.md: python -m loadtest echo-native": "40 minutes; tests/loadtest/test_echo_experiment.py runs it in small",
+    "docs/lab/echo.md: python -m loadtest echo-native": "40 minutes; tests/loadtest has a small one",
     "docs/start/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
     "docs/guide/python.md: from ": "tests/server/test_client.py runs each",
     "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
