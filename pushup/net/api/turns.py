@@ -51,7 +51,7 @@ class PublisherTurns:
             self._at_once += 1
             return None
         if self._bytes + size > LIMIT_BYTES:
-            raise self._busy()
+            raise self._refused(f"{LIMIT_BYTES} bytes wait already")
         turn: Deferred[None] = Deferred()
         self._bytes += size
         self._waiting.setdefault(publisher, deque()).append(_Waiting(self._seconds(), size, turn))
@@ -70,11 +70,11 @@ class PublisherTurns:
             self._waiting[publisher] = waiting
         self._bytes -= size
         if self._seconds() - since > self._limit_seconds:
-            turn.errback(self._busy())
+            turn.errback(self._refused(f"turn_limit_seconds = {self._limit_seconds:g}"))
         else:
             turn.callback(None)
 
-    def _busy(self) -> PushUpError:
+    def _refused(self, why: str) -> PushUpError:
         refusal = Refusal.BUSY
         self._metrics.publication_refused(refusal.kind)
-        return refusal(detail=f"{refusal.detail} (turn_limit_seconds = {self._limit_seconds:g})")
+        return refusal(detail=f"{refusal.detail} ({why})")
