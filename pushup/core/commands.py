@@ -11,6 +11,7 @@ from typing import Literal
 
 from msgspec import Raw, Struct, json
 
+from pushup.core.attendance import PresenceCommand
 from pushup.core.channel import Attributes, Unread
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
@@ -206,10 +207,11 @@ class Configure(Struct, frozen=True, tag="configure", forbid_unknown_fields=True
 
 
 Command = (
-    Publish | Create | Renew | Close | Revoke | Erase | Read | Claim | Told | Expire | Continue | Upgrade | Configure
-)
-"""Clients can ask for the first six. Nodes append the others: the first four because of what they see, and their
-broadcasts the last three."""
+    Publish | Create | Renew | Close | Revoke | Erase
+    | Read | Claim | Told | PresenceCommand | Expire
+    | Continue | Upgrade | Configure
+)  # fmt: skip
+"""Clients ask for those in the first line, nodes append those in the second, and their broadcasts the last three."""
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,6 +19,8 @@ class ChannelPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     retention_bytes: int | None = None
     """Maximum size of all messages of these channels together; None: only the maximum for all channels."""
     channel_ttl_seconds: float | None = None
+    presence: bool = False
+    """Whether subjects that follow one of these channels are its members."""
     share: float = 1.0
     """Weight when the cache is full: the messages that take most for their share are dropped first."""
 
@@ -50,6 +52,10 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Maximum number of revocations kept; further ones get 503."""
     unread_limit: int = 100_000
     """Maximum number of subjects that messages wait for, each counted for each channel of its message."""
+    members_limit: int = 100_000
+    """Maximum number of members of all channels together; others do not appear."""
+    presence_limit: int = 200
+    """With more members than this, a channel tells only their number."""
     answer_limit_bytes: int = 256 * 1024
     """Maximum size of the messages in one answer, with their channel names; one message always fits."""
     strict_channels: bool = False

@@ -37,6 +37,7 @@ class Retention:
             ttl = limits.channel_ttl_seconds if seconds is None else max(limits.channel_ttl_seconds, seconds)
         self.channel_ttl = ttl
         self.share = policy.share
+        self.presence = policy.presence
         self.is_current = True
         """Until the limits change."""
 
@@ -70,6 +71,11 @@ class Rules:
     def retention(self, name: str) -> Retention:
         """That of the channel, or of the class, with this name. O(policies)."""
         return next(retention for retention in self._retentions if name.startswith(retention.name))
+
+    @property
+    def has_presence(self) -> bool:
+        """Whether any channel has members."""
+        return any(retention.presence for retention in self._retentions)
 
     def require(self, version: int) -> None:
         """Raises: VersionTooNew if this release does not know this version, or the present one."""

@@ -16,6 +16,7 @@ from pushup.core.change_log import Name
 from pushup.core.cursor import PastEpoch
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
+from pushup.core.members import Members
 from pushup.core.producers import Producers
 from pushup.core.revocations import Revocations
 from pushup.core.rows import ChannelRow, MessageRow, Row, Rows
@@ -23,7 +24,7 @@ from pushup.core.webhooks import Webhooks
 
 CHANNELS, MESSAGES = "channels", "messages"
 
-BOUNDED: list[type[BoundedTable[Any]]] = [Keys, Revocations, Producers, Webhooks]
+BOUNDED: list[type[BoundedTable[Any]]] = [Keys, Revocations, Producers, Webhooks, Members]
 """The tables that keep rows for some time. A new one is added here, and written in a module of its own."""
 
 encode = msgspec.json.Encoder().encode

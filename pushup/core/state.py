@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
+from msgspec import Raw
+
+from pushup.core.attendance import Away, Gone, Here, Leave
 from pushup.core.bounded_table import Remembered
-from pushup.core.channel import Channel, Message
+from pushup.core.channel import Attributes, Channel, Message
 from pushup.core.channels import is_id, unknown_channel
 from pushup.core.commands import (
     ChannelState,
@@ -41,12 +45,18 @@ from pushup.core.cursor import Cursor, began_at, message_cursor
 from pushup.core.erasure import erase
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
 from pushup.core.grant import Grant
+from pushup.core.presence import ask, here, leave
 from pushup.core.revocations import Revocation
 from pushup.core.state_rows import StateRows
 
 EXPIRE_AT_MOST = 1000
 """The work that one entry does for what is due, some 5 ms: channels to check or close, and messages, each once for each
 of its channels. What is begun is finished; the rest is left for the next entry. Keys are counted separately."""
+
+PRESENCE = Attributes(event="presence")
+"""Of the messages that tell who follows a channel."""
+
+_BY_NOBODY = Publish(())
 
 
 class ReplicatedState(StateRows):
@@ -90,6 +100,12 @@ class ReplicatedState(StateRows):
             case Told(ids=ids):
                 for id_ in ids:
                     self.webhooks.remove(id_)
+            case Here():
+                here(self, command, entry, partial(self._tell, entry))
+            case Leave():
+                leave(self, command, entry, partial(self._tell, entry))
+            case Away() | Gone():
+                ask(self, command, entry.time)
             case Continue(epoch=name):
                 return self._continue(name, entry.sequence - 1)
             case Upgrade(version=version):
@@ -186,6 +202,10 @@ class ReplicatedState(StateRows):
             channel.expires = time + channel.ttl
             self.channels.note(channel)
         self.touched.woken.extend(channels)
+
+    def _tell(self, entry: Entry, channel: str, data: Raw, sequence: int) -> None:
+        """Tell a channel who follows it."""
+        self._add(Draft((channel,), data, PRESENCE), sequence, entry, _BY_NOBODY)
 
     def _create(self, name: str | None, ttl: float | None, time: float) -> Outcome:
         if name is not None and self.channels.find(name) is not None:

@@ -12,6 +12,7 @@ from pushup.core.channels import Channels
 from pushup.core.cursor import NO_PAST, Cursor
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import Rules
+from pushup.core.members import Members
 from pushup.core.message_cache import MessageCache
 from pushup.core.producers import Producers
 from pushup.core.revocations import Revocations
@@ -52,6 +53,7 @@ class StateRows:
         self.revocations = cast("Revocations", self.bounded[Revocations.name])
         self.producers = cast("Producers", self.bounded[Producers.name])
         self.webhooks = cast("Webhooks", self.bounded[Webhooks.name])
+        self.members = cast("Members", self.bounded[Members.name])
         self._tables: dict[str, Table] = {CHANNELS: self.channels, MESSAGES: self.cache, **self.bounded}
 
     @property
@@ -137,3 +139,4 @@ class StateRows:
         self.channels.check()
         self.cache.check()
         self.webhooks.check()
+        self.members.check()

@@ -1,0 +1,68 @@
+"""Entries that change who follows a channel (`members`), and the messages that tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Raw
+
+from pushup.core.attendance import Away, Gone, Here, Key, Leave
+from pushup.core.channels import is_id
+from pushup.core.commands import Entry
+from pushup.core.members import Delta, Member
+from pushup.core.state_rows import StateRows
+
+Tell = Callable[[str, Raw, int], None]
+"""Publishes these data on the channel, in this place."""
+
+
+def here(state: StateRows, command: Here, entry: Entry, tell: Tell) -> None:
+    """Those who follow become members, if their channels exist or can be opened."""
+    by_channel: dict[str, list[Key]] = {}
+    given = {member.key: member for member in command.members}
+    for key in given:
+        by_channel.setdefault(key[0], []).append(key)
+    for sequence, (channel, keys) in enumerate(by_channel.items(), entry.sequence):
+        if not _can_be_told(state, channel):
+            continue
+        delta, before = Delta(0), state.members.count(channel)
+        for key in keys:
+            state.members.here(command.node, given[key], sequence, entry.time, delta)
+        _tell(state, channel, before, delta, sequence, tell)
+
+
+def leave(state: StateRows, command: Leave, entry: Entry, tell: Tell) -> None:
+    """Those whose time has come leave. Nobody is told on a channel that is closed."""
+    by_channel: dict[str, list[Key]] = {}
+    for key in command.members:
+        by_channel.setdefault(key[0], []).append(key)
+    for sequence, (channel, keys) in enumerate(by_channel.items(), entry.sequence):
+        delta, before = Delta(0), state.members.count(channel)
+        for key in keys:
+            state.members.leave(key, entry.time, delta)
+        if state.channels.find(channel) is not None:
+            _tell(state, channel, before, delta, sequence, tell)
+
+
+def ask(state: StateRows, command: Away | Gone, time: float) -> None:
+    """Those who are said to be away may leave later."""
+    members, leaves_at = state.members, time + command.seconds
+    is_closed = isinstance(command, Away) and command.is_closed
+    found: list[Member]
+    if isinstance(command, Away):
+        found = members.away(command.node, command.members, leaves_at, is_closed=is_closed)
+    else:
+        found = members.gone(command.node, leaves_at)
+    state.touched.asked += [(member.key, is_closed) for member in found]
+
+
+def _can_be_told(state: StateRows, channel: str) -> bool:
+    if state.channels.find(channel) is not None:
+        return True
+    return not (state.limits.strict_channels or is_id(channel)) and state.channels.room_for(1) is None
+
+
+def _tell(state: StateRows, channel: str, before: int, delta: Delta, sequence: int, tell: Tell) -> None:
+    data = state.members.message(channel, before, delta)
+    if data is not None:
+        tell(channel, data, sequence)
