@@ -56,14 +56,15 @@ def _names(stream: EventStream, data: str) -> list[str]:
 def refuses_other_values(t: Trial) -> None:
     """Other values, one field without the other, and both for an ephemeral message get 400."""
     client, name = t.client(), t.channel()
-    for field, given in (
+    cases: list[tuple[str, dict[str, Any]]] = [
         *(("unread_after", {"unread_after": bad, "for": ["ann"]}) for bad in (0, -1, 86401, "60", True)),
         *(("for", {"unread_after": 60, "for": bad}) for bad in (
             [], [""], ["x" * 256], ["é" * 128], ["a\nb"], [f"{n}" for n in range(101)])),
         ("for", {"unread_after": 60}),
         ("unread_after", {"for": ["ann"]}),
         ("", {"unread_after": 60, "for": ["ann"], "ephemeral": True}),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for field, given in cases:
         body = {"channels": [name], "data": 1, **given}
         t.problem(client.call("POST", "/v1/messages", body), 400, "bad-request", field)
         response = client.call("POST", "/v1/messages", {"messages": [body]})
