@@ -720,9 +720,9 @@ class Simulation:
         redis = self.redis
         assert redis is not None
         self._may_lose()
-        state = redis.data.get(b"{pushup}:4:state")
+        state = redis.data.get(b"{pushup}:5:state")
         if state is not None and redis.process.alive:
-            keys = [b"{pushup}:4:state", b"{pushup}:4:log"]
+            keys = [b"{pushup}:5:state", b"{pushup}:5:log"]
             sha = SCRIPTS[0].sha.encode()
             words = [
                 b"EVALSHA",
@@ -763,7 +763,7 @@ class Simulation:
     def do_redis_evict(self, key: str) -> None:
         assert self.redis is not None
         self._may_lose()
-        self.redis.evict(b"{pushup}:4:" + key.encode())
+        self.redis.evict(b"{pushup}:5:" + key.encode())
 
     def do_redis_flush(self) -> None:
         assert self.redis is not None
