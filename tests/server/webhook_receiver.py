@@ -19,7 +19,7 @@ class WebhookReceiver:
 
     def __init__(self, url: str) -> None:
         self.calls: list[Any] = []
-        self.settings = {"publish_keys": PUBLISH_KEY, "webhook_url": url, "webhook_key": KEY}
+        self.settings: dict[str, Any] = {"publish_keys": PUBLISH_KEY, "webhook_url": url, "webhook_key": KEY}
         """Those of a server that calls it."""
 
     @property
