@@ -20,6 +20,7 @@ from pushup.backends.function_authorizer import FunctionAuthorizer, load
 from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
 from pushup.backends.tickets import Tickets
+from pushup.backends.webhook import WebhookSender, WebhookSettings
 from pushup.broadcast import Broadcast
 from pushup.broadcast.journal import Journal
 from pushup.broadcast.journal_start import open_journal
@@ -200,6 +201,22 @@ def _make_authorizer(settings: AuthorizationSettings, reactor: Any, metrics: Met
     tls = settings.authorize_url.startswith("https:")
     requestor = ServiceRequestor("authorize_url", limits, reactor=reactor, counters=counters, tls=tls)
     return UrlAuthorizer(settings.authorize_url, requestor)
+
+
+def make_webhook_sender(settings: WebhookSettings, host: Host) -> WebhookSender | None:
+    """What tells the application who has not read a message; None if nothing does."""
+    if not settings.webhook_url:
+        return None
+    # Imported here, as above.
+    from pushup.backends.service_requestor import ServiceRequestor
+
+    limits = ServiceLimits(
+        at_most=settings.webhook_at_most, queue_limit=1, deadline_seconds=settings.webhook_timeout_seconds
+    )
+    tls = settings.webhook_url.startswith("https:")
+    counters = host.metrics.backend("webhooks")
+    requestor = ServiceRequestor("webhook_url", limits, reactor=host.reactor, counters=counters, tls=tls)
+    return WebhookSender(settings, requestor, host.wall)
 
 
 def channel_rules(settings: Settings) -> tuple[PollRule, list[ChannelRule]]:

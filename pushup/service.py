@@ -12,7 +12,7 @@ has stopped:
 | host | the clock is watched; sockets are waited for (epoll) | sockets are no longer waited for |
 | what a worker has besides | the link to the parent, heartbeats | heartbeats end |
 | state lock | the `state_directory` belongs to this server | it is free |
-| authorization | keys of tokens are fetched | the application is not asked any more, nor for keys |
+| authorization | keys of tokens are fetched | the application is not asked any more, nor called, nor for keys |
 | node | the broadcast gives it the state; expiry | commands that were accepted are finished; files are closed |
 | edge | connections are checked for progress | what is left is sent for FLUSH_SECONDS; connections end |
 | listening | clients are accepted | no more are |
@@ -70,6 +70,7 @@ from pushup.parts import (
     make_tickets,
     make_tokens,
     make_url_tickets,
+    make_webhook_sender,
 )
 from pushup.service_tree import InOrder, Part
 from pushup.settings.digests import digests
@@ -114,6 +115,9 @@ class PushUpService(InOrder):
         self._clock: IReactorTime = host.reactor
         self.node = node
         self._authorization = make_authorization(settings.authorization, host.reactor, host.metrics)
+        self._webhook_sender = make_webhook_sender(settings.webhook, host)
+        if self._webhook_sender is not None:
+            node.webhook_caller.use(self._webhook_sender, settings.webhook.webhook_at_most)
         self._tokens = make_tokens(settings, host)
         origins = Origins(frozenset(settings.server.cors_origins))
         self._access = Access(
@@ -234,6 +238,8 @@ class PushUpService(InOrder):
             self._tokens.stop()
         if self._authorization is not None:
             await self._authorization.stop()
+        if self._webhook_sender is not None:
+            await self._webhook_sender.stop()
 
     async def _stop_children(self) -> None:
         await super()._stop_children()
@@ -257,6 +263,8 @@ class PushUpService(InOrder):
             if "ticket_key" in reloaded.applied:
                 self._authorization.use_tickets(make_tickets(reloaded.settings.authorization))
             self._authorization.renew_connections()
+        if self._webhook_sender is not None:
+            self._webhook_sender.use_key(reloaded.settings.webhook.webhook_key)
         self._poll_access.end_withdrawn()
         return reloaded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pushup.core.commands import Published
 from pushup.core.cursor import Cursor
-from pushup.node.tracing import ANSWERED, TRACEPARENTS, Tracer
+from pushup.node.tracing import ANSWERED, Tracer
 from tests.core.builders import EPOCH, Feed, batch, draft
 
 
@@ -22,10 +22,6 @@ class Node:
         if here:
             self.tracer.answered(outcome)
         return outcome
-
-    def traceparents(self, *sequences: int) -> list[str | None]:
-        found = [self.tracer.trace(Cursor(EPOCH, sequence), None) for sequence in sequences]
-        return [None if trace is None else trace.traceparent for trace in found]
 
     def answered(self, *sequences: int) -> list[bool | None]:
         found = [self.tracer.trace(Cursor(EPOCH, sequence), None) for sequence in sequences]
@@ -55,17 +51,3 @@ def test_a_later_publication_in_the_same_place() -> None:
     assert later.sequence == first.sequence + ANSWERED
     node.tracer.answered(first)
     assert node.answered(first.sequence, later.sequence) == [None, True]
-
-
-def test_a_trace_in_the_place_of_an_earlier_one() -> None:
-    """It replaces it; the earlier one does not come back if its publisher repeats the publication."""
-    node = Node()
-    first = node.publish(2, here=True)
-    node.tracer.keep_traceparent(first, "first")
-    node.publish(TRACEPARENTS - 2, here=False)
-    later = node.publish(2, here=True)
-    assert later.sequence == first.sequence + TRACEPARENTS
-    assert node.traceparents(1, 2, later.sequence) == ["first", "first", None]
-    node.tracer.keep_traceparent(later, "later")
-    node.tracer.keep_traceparent(first, "first")
-    assert node.traceparents(1, 2, later.sequence, later.sequence + 1) == [None, None, "later", "later"]

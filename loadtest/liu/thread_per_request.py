@@ -141,8 +141,13 @@ class _Node(HoldsState):
     def trace(self, message: Cursor, reader: Cursor | None) -> None:
         return None
 
-    def keep_traceparent(self, published: object, traceparent: str) -> None:
-        pass
+    @property
+    def readers(self) -> Any:
+        raise AssertionError("there are no streams and no subjects here")
+
+    @property
+    def webhook_caller(self) -> Any:
+        raise AssertionError("no message waits for readers here")
 
     is_draining = False
 

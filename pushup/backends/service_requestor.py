@@ -10,15 +10,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectingCancelledError
+from twisted.internet.interfaces import IConsumer
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, ResponseFailed
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IResponse
+from twisted.web.iweb import IAgent, IBodyProducer, IResponse
+from zope.interface import implementer
 
 from pushup.backends.limited_service import RETRY_AFTER_SECONDS, LimitedService, ServiceLimits
 from pushup.core.errors import Unavailable
@@ -45,7 +47,7 @@ class Reply(Struct, frozen=True):
 
 
 class ServiceRequestor:
-    """Sends GET requests to one service. They change nothing there, so they can be retried."""
+    """Sends requests to one service. GET changes nothing there, so it is sent again if there is no reply."""
 
     def __init__(
         self,
@@ -96,8 +98,17 @@ class ServiceRequestor:
 
     def get(self, url: bytes, headers: dict[bytes, bytes]) -> Deferred[Reply]:
         """Send a GET request; redirects are not followed. Fails with Unavailable or Overloaded."""
+        return self._request(b"GET", url, headers, None, RETRIES)
+
+    def post(self, url: bytes, headers: dict[bytes, bytes], body: bytes) -> Deferred[Reply]:
+        """Send a POST request, once. Fails as `get`."""
+        return self._request(b"POST", url, headers, body, 0)
+
+    def _request(
+        self, method: bytes, url: bytes, headers: dict[bytes, bytes], body: bytes | None, retries: int
+    ) -> Deferred[Reply]:
         raw = Headers({name: [value] for name, value in headers.items()})
-        return self._service.call(lambda: Deferred.fromCoroutine(self._get(url, raw)))
+        return self._service.call(lambda: Deferred.fromCoroutine(self._send(method, url, raw, body, retries)))
 
     def stop(self) -> Deferred[None]:
         """Send no more requests; fires when the connections are closed."""
@@ -109,10 +120,11 @@ class ServiceRequestor:
             self._connections.closeCachedConnections().addBoth(lambda _: closed.callback(None))
         return closed
 
-    async def _get(self, url: bytes, headers: Headers) -> Reply:
-        for left in range(RETRIES, -1, -1):
+    async def _send(self, method: bytes, url: bytes, headers: Headers, body: bytes | None, retries: int) -> Reply:
+        for left in range(retries, -1, -1):
             try:
-                response = await self._agent.request(b"GET", url, headers)
+                producer = None if body is None else _Bytes(body)
+                response = await self._agent.request(method, url, headers, producer)
                 return Reply(response.code, await _body(response))
             except (CancelledError, ConnectingCancelledError):
                 raise
@@ -132,6 +144,28 @@ class ServiceRequestor:
         unavailable = Unavailable(text.rstrip(": ."), retry_after=RETRY_AFTER_SECONDS)
         unavailable.__cause__ = cause.with_traceback(None)  # Twisted's traceback would tell operators nothing
         return unavailable
+
+
+@implementer(IBodyProducer)
+class _Bytes:
+    """The body of a request."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self.length = len(body)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """All is written."""
+
+    def resumeProducing(self) -> None:
+        """All is written."""
+
+    def stopProducing(self) -> None:
+        """All is written."""
 
 
 def _was_cancelled(error: Exception) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-FORMAT = 4
+FORMAT = 5
 """The format of what Redis and journals contain: names of keys, tables, and the JSON in them. Raise it whenever
 that changes. It is part of the names of Redis' keys and stands in the journal, and a release uses one format only."""
 

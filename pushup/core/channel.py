@@ -50,6 +50,13 @@ class Attributes(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_u
     """It is of use only at once: kept for some seconds, in memory of its own, and then dropped without a gap."""
 
 
+class Unread(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Which of these subjects have not read a message so many seconds `after` it, the application is told."""
+
+    after: float
+    subjects: tuple[str, ...]
+
+
 def attributes_of(given: Attributes) -> Attributes | None:
     """Those of something that has them among its fields; None if it has none, as most."""
     if given.event or given.ephemeral:
@@ -62,7 +69,8 @@ class Message(Struct, eq=False, gc=False):
 
     `data` is JSON text as the publisher wrote it; it is never decoded, so a number keeps all its digits. `size`: the
     bytes that count against `retention_bytes`. `holders`: how many channels still keep the message; the cache drops it
-    with the last one. `before`, `after`: the sequences of its neighbours on its shelf; 0: none.
+    with the last one. `before`, `after`: the sequences of its neighbours on its shelf; 0: none. `traceparent`: that of
+    its publication.
     """
 
     sequence: int
@@ -75,6 +83,7 @@ class Message(Struct, eq=False, gc=False):
     after: int = 0
     holders: int = 0
     size: int = 0
+    traceparent: str = ""
 
     def __post_init__(self) -> None:
         self.size = len(memoryview(self.data)) + MESSAGE_OVERHEAD_BYTES

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Raw, Struct, json
 
-from pushup.core.channel import Attributes
+from pushup.core.channel import Attributes, Unread
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
@@ -23,6 +23,7 @@ class Draft(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fi
     channels: tuple[str, ...]
     data: Raw
     attributes: Attributes | None = None
+    unread: Unread | None = None
 
     @property
     def is_ephemeral(self) -> bool:
@@ -30,7 +31,7 @@ class Draft(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fi
 
     def copy(self) -> Draft:
         """One with its own data, which may be part of a larger buffer that should be freed."""
-        return Draft(self.channels, self.data.copy(), self.attributes)
+        return Draft(self.channels, self.data.copy(), self.attributes, self.unread)
 
 
 class Producer(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -50,13 +51,15 @@ class Publish(Struct, frozen=True, omit_defaults=True, tag="publish", forbid_unk
 
     If the `key` is still remembered, nothing is published: the outcome is the first one again, or `KeyReused` if these
     are different messages. No key is remembered if all messages are ephemeral. `owner`: the name of the publisher's
-    key, whose messages they count as. A publication has a key, or a producer, or neither.
+    key, whose messages they count as. A publication has a key, or a producer, or neither. `traceparent`: that of its
+    request (W3C Trace Context); another try has another one.
     """
 
     messages: tuple[Draft, ...]
     key: str | None = None
     owner: str = ""
     producer: Producer | None = None
+    traceparent: str = ""
 
     @property
     def width(self) -> int:
@@ -64,7 +67,8 @@ class Publish(Struct, frozen=True, omit_defaults=True, tag="publish", forbid_unk
 
     def copy(self) -> Publish:
         """One whose messages have their own data."""
-        return Publish(tuple([draft.copy() for draft in self.messages]), self.key, self.owner, self.producer)
+        drafts = tuple([draft.copy() for draft in self.messages])
+        return Publish(drafts, self.key, self.owner, self.producer, self.traceparent)
 
     @property
     def is_ephemeral(self) -> bool:
@@ -81,6 +85,8 @@ class Publish(Struct, frozen=True, omit_defaults=True, tag="publish", forbid_unk
             digest.update(b"%b:%b%b" % (repr(sizes).encode(), b"".join(names), draft.data))
             if draft.attributes is not None:
                 digest.update(json.encode(draft.attributes))
+            if draft.unread is not None:
+                digest.update(json.encode(draft.unread))
         return digest.hexdigest()
 
 
@@ -140,6 +146,28 @@ class Erase(Struct, frozen=True, omit_defaults=True, tag="erase", forbid_unknown
     cursor: Cursor | None = None
 
 
+class Read(Struct, frozen=True, tag="read", forbid_unknown_fields=True):
+    """This subject has read the messages with these ids."""
+
+    width = 1
+    subject: str
+    ids: tuple[str, ...]
+
+
+class Claim(Struct, frozen=True, tag="claim", forbid_unknown_fields=True):
+    """Whoever appends this is going to call the application about the messages with these ids, if nobody else is."""
+
+    width = 1
+    ids: tuple[str, ...]
+
+
+class Told(Struct, frozen=True, tag="told", forbid_unknown_fields=True):
+    """The application was told about the messages with these ids, or nobody will try any more."""
+
+    width = 1
+    ids: tuple[str, ...]
+
+
 class Expire(Struct, frozen=True, tag="expire", forbid_unknown_fields=True):
     """Expire what is due by the entry's time; appended by nodes while nothing else happens."""
 
@@ -177,8 +205,11 @@ class Configure(Struct, frozen=True, tag="configure", forbid_unknown_fields=True
     limits: Limits
 
 
-Command = Publish | Create | Renew | Close | Revoke | Erase | Expire | Continue | Upgrade | Configure
-"""Clients can ask for the first six; broadcasts append the others themselves."""
+Command = (
+    Publish | Create | Renew | Close | Revoke | Erase | Read | Claim | Told | Expire | Continue | Upgrade | Configure
+)
+"""Clients can ask for the first six. Nodes append the others: the first four because of what they see, and their
+broadcasts the last three."""
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -240,15 +271,17 @@ class Erased(Struct, frozen=True):
     more: bool = False
 
 
-class Expired(Struct, frozen=True):
-    """The outcome of `Expire`."""
+class Claimed(Struct, frozen=True):
+    """Those of a `Claim` that nobody else has."""
+
+    ids: tuple[str, ...]
 
 
 class Done(Struct, frozen=True):
-    """The outcome of the commands that only broadcasts append."""
+    """The outcome of commands that nobody waits for."""
 
 
-Outcome = Published | Duplicate | ChannelState | Closed | RevokedBefore | Erased | Expired | Done | PushUpError
+Outcome = Published | Duplicate | ChannelState | Closed | RevokedBefore | Erased | Claimed | Done | PushUpError
 """Errors are values here: an error is as much a part of the order as a success, and the same on every node."""
 
 

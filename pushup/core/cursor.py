@@ -58,6 +58,12 @@ def sequence_in(cursor: str) -> int:
     return int(cursor.rpartition("-")[2])
 
 
+def message_cursor(message_id: str) -> Cursor:
+    """The cursor at a message whose id a node has made: the same text."""
+    epoch, _, sequence = message_id.rpartition("-")
+    return Cursor(epoch, int(sequence))
+
+
 _STARTS = {"": Start.EARLIEST, "earliest": Start.EARLIEST, "now": Start.NOW}
 
 

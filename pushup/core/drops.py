@@ -31,6 +31,7 @@ class Dropped(Struct, frozen=True, gc=False):
     reason: DropReason
     limit: str
     dropped_at: float
+    traceparent: str
 
 
 class Counts:
@@ -75,9 +76,8 @@ class Drops:
             limit = self.limit
             self.publishers[shelf.retention_class.name, shelf.owner].evicted[limit.partition(" ")[0]] += 1
         size = len(memoryview(message.data))
-        messages.append(
-            Dropped(message.sequence, message.time, message.channels, shelf.owner, size, reason, limit, self.time)
-        )
+        more = (shelf.owner, size, reason, limit, self.time, message.traceparent)
+        messages.append(Dropped(message.sequence, message.time, message.channels, *more))
 
     def find(self, sequence: int) -> Dropped | None:
         """The message with this sequence, if it was dropped and is remembered. O(remembered), some 3 to 16 ms."""

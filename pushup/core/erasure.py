@@ -27,6 +27,7 @@ def erase(state: StateRows, command: Erase, most: int) -> Erased | BadRequest:
         if work >= most:
             return Erased(count, until, more=True)
         work += state.cache.drop(message, "deleted")
+        state.webhooks.remove(f"{state.past_epochs.at(message.sequence, last.epoch)}-{message.sequence}")
         count += 1
     return Erased(count, until)
 

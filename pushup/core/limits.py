@@ -48,6 +48,8 @@ class Limits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Maximum lifetime of a token or ticket, and so for how long a revocation is needed."""
     revocations_limit: int = 100_000
     """Maximum number of revocations kept; further ones get 503."""
+    unread_limit: int = 100_000
+    """Maximum number of subjects that messages wait for, each counted for each channel of its message."""
     answer_limit_bytes: int = 256 * 1024
     """Maximum size of the messages in one answer, with their channel names; one message always fits."""
     strict_channels: bool = False

@@ -79,11 +79,12 @@ class MessageRow(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unkno
     attributes: Attributes | None = None
     retention_class: str = field(name="class", default="")
     owner: str = ""
+    traceparent: str = ""
 
     @classmethod
     def of(cls, m: Message) -> MessageRow:
-        shelf = m.shelf
-        return cls(m.sequence, m.time, m.channels, m.data, m.attributes, shelf.retention_class.name, shelf.owner)
+        more = (m.shelf.retention_class.name, m.shelf.owner, m.traceparent)
+        return cls(m.sequence, m.time, m.channels, m.data, m.attributes, *more)
 
     @property
     def row_name(self) -> int:
@@ -95,7 +96,8 @@ class MessageRow(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unkno
 
     def restore(self, shelf: Shelf) -> Message:
         """That message, with a copy of its data, which may be part of a larger buffer that should be freed."""
-        return Message(self.sequence, self.time, self.channels, self.data.copy(), self.attributes, shelf)
+        data, attributes = self.data.copy(), self.attributes
+        return Message(self.sequence, self.time, self.channels, data, attributes, shelf, traceparent=self.traceparent)
 
 
 class Rows:

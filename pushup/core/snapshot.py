@@ -19,10 +19,11 @@ from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.producers import Producers
 from pushup.core.revocations import Revocations
 from pushup.core.rows import ChannelRow, MessageRow, Row, Rows
+from pushup.core.webhooks import Webhooks
 
 CHANNELS, MESSAGES = "channels", "messages"
 
-BOUNDED: list[type[BoundedTable[Any]]] = [Keys, Revocations, Producers]
+BOUNDED: list[type[BoundedTable[Any]]] = [Keys, Revocations, Producers, Webhooks]
 """The tables that keep rows for some time. A new one is added here, and written in a module of its own."""
 
 encode = msgspec.json.Encoder().encode

@@ -8,12 +8,15 @@ who wait there.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from pushup.core.bounded_table import Remembered
 from pushup.core.channel import Channel, Message
 from pushup.core.channels import is_id, unknown_channel
 from pushup.core.commands import (
     ChannelState,
+    Claim,
+    Claimed,
     Close,
     Closed,
     Configure,
@@ -24,16 +27,17 @@ from pushup.core.commands import (
     Entry,
     Erase,
     Expire,
-    Expired,
     Outcome,
     Publish,
     Published,
+    Read,
     Renew,
     Revoke,
     RevokedBefore,
+    Told,
     Upgrade,
 )
-from pushup.core.cursor import Cursor, began_at
+from pushup.core.cursor import Cursor, began_at, message_cursor
 from pushup.core.erasure import erase
 from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
 from pushup.core.grant import Grant
@@ -79,8 +83,13 @@ class ReplicatedState(StateRows):
                 return self._revoke(entry, command)
             case Erase():
                 return erase(self, command, EXPIRE_AT_MOST)
-            case Expire():
-                return Expired()
+            case Read(subject=subject, ids=ids):
+                self.webhooks.read(subject, ids)
+            case Claim(ids=ids):
+                return Claimed(self.webhooks.claim(ids, entry.time))
+            case Told(ids=ids):
+                for id_ in ids:
+                    self.webhooks.remove(id_)
             case Continue(epoch=name):
                 return self._continue(name, entry.sequence - 1)
             case Upgrade(version=version):
@@ -138,7 +147,7 @@ class ReplicatedState(StateRows):
         if (error := self._why_not(command.messages)) is not None:
             return error
         for sequence, draft in enumerate(command.messages, entry.sequence):
-            self._add(draft, sequence, entry.time, command.owner)
+            self._add(draft, sequence, entry, command)
         outcome = Published(entry.epoch, entry.sequence, len(command.messages), entry.time, after_loss)
         if producer is not None:
             self.producers.add(command, producer, outcome)
@@ -154,17 +163,22 @@ class ReplicatedState(StateRows):
         for name in new:
             if self.limits.strict_channels or is_id(name):
                 return unknown_channel(name, field="channels")
-        return self.channels.room_for(len(new)) if new else None
+        full = self.channels.room_for(len(new)) if new else None
+        return full or self.webhooks.why_not(drafts)
 
-    def _add(self, draft: Draft, sequence: int, time: float, owner: str) -> None:
-        """Put one message on its channels, opening those that are not open."""
-        find, open_ = self.channels.find, self.channels.open
+    def _add(self, draft: Draft, sequence: int, entry: Entry, command: Publish) -> None:
+        """Put one message of a publication on its channels, opening those that are not open."""
+        find, open_, time = self.channels.find, self.channels.open, entry.time
         channels = [find(name) or open_(name, None, time) for name in draft.channels]
         if len(channels) > 1:
             channels = list(dict.fromkeys(channels))  # a channel may be given by its name and by its id
         names = tuple([c.name for c in channels])
-        shelf = self.cache.shelf(channels, owner, is_ephemeral=draft.attributes is not None and draft.is_ephemeral)
-        self.cache.add(Message(sequence, time, names, draft.data, draft.attributes, shelf), channels)
+        is_ephemeral = draft.attributes is not None and draft.is_ephemeral
+        shelf = self.cache.shelf(channels, command.owner, is_ephemeral=is_ephemeral)
+        message = Message(sequence, time, names, draft.data, draft.attributes, shelf, traceparent=command.traceparent)
+        self.cache.add(message, channels)
+        if draft.unread is not None:
+            self.webhooks.add(f"{entry.epoch}-{sequence}", sequence, time, names, draft.unread)
         for channel in channels:
             channel.expires = time + channel.ttl
             self.channels.note(channel)
@@ -200,6 +214,22 @@ class ReplicatedState(StateRows):
         past = self.past_epochs.all
         began = began_at(past[0].epoch if past else self.cursor.epoch)
         return grant.issued_at < began or self.revocations.include(grant)
+
+    def unread_by(self, subject: str, names: Iterable[str], cursor: Cursor) -> tuple[str, ...]:
+        """The ids of messages that wait for this subject, and that it has read if it has seen these up to a cursor.
+
+        `names`: of channels, or their ids.
+        """
+        webhooks, past, last = self.webhooks, self.past_epochs, self.cursor.epoch
+        if not webhooks.waits:
+            return ()
+        cursor = past.translate(cursor, last)
+        if cursor.epoch != last:
+            return ()
+        channels = [name if (found := self.channels.find(name)) is None else found.name for name in names]
+        # A message of an order that was lost was not delivered by this one.
+        ids = webhooks.unread_by(subject, channels, cursor.sequence)
+        return tuple([id_ for id_ in ids if past.translate(message_cursor(id_), last).epoch == last])
 
     def _close_by_name(self, name: str, entry: Entry) -> Outcome:
         if (channel := self.channels.find(name)) is None:

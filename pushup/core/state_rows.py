@@ -16,6 +16,7 @@ from pushup.core.message_cache import MessageCache
 from pushup.core.producers import Producers
 from pushup.core.revocations import Revocations
 from pushup.core.snapshot import BOUNDED, CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Table, Tables, stored
+from pushup.core.webhooks import Webhooks
 
 
 class StateRows:
@@ -50,6 +51,7 @@ class StateRows:
         self.keys = cast("Keys", self.bounded[Keys.name])
         self.revocations = cast("Revocations", self.bounded[Revocations.name])
         self.producers = cast("Producers", self.bounded[Producers.name])
+        self.webhooks = cast("Webhooks", self.bounded[Webhooks.name])
         self._tables: dict[str, Table] = {CHANNELS: self.channels, MESSAGES: self.cache, **self.bounded}
 
     @property
@@ -134,3 +136,4 @@ class StateRows:
         """Assert every invariant of every part. O(all); for tests."""
         self.channels.check()
         self.cache.check()
+        self.webhooks.check()

@@ -63,7 +63,7 @@ class Trace(Struct, frozen=True, omit_defaults=True):
 
     `time`: when it was published; `bytes`: of its data; `key`: the name of the publisher's key. `kept_by`: those of its
     channels that keep it. `dropped_before`: when what is forgotten was dropped at the latest. `acknowledged`: whether
-    this node answered the publisher; None: not known. `traceparent`: that of its request. Seconds since the epoch.
+    this node answered the publisher; None: not known. `traceparent`: that of its publication. Seconds since the epoch.
     """
 
     id: str
@@ -77,7 +77,7 @@ class Trace(Struct, frozen=True, omit_defaults=True):
     dropped_before: float | None = None
     node: str = ""
     acknowledged: bool | None = None
-    traceparent: str | None = None
+    traceparent: str = ""
     nodes: tuple[Applied, ...] = ()
     reader: Reader | None = None
 
@@ -104,11 +104,16 @@ def trace(state: ReplicatedState, message: Cursor, reader: Cursor | None = None)
         kept_by = tuple([c.name for c in channels if c is not None and c.keeps(sequence)])
         size, owner = len(memoryview(kept.data)), kept.shelf.owner
         view = _reader(state, reader, sequence, kept.channels)
-        return Trace(id_, "kept", kept.channels, kept_by, kept.time, size, owner, reader=view)
+        return Trace(
+            id_, "kept", kept.channels, kept_by, kept.time, size, owner, reader=view, traceparent=kept.traceparent
+        )
     if gone is not None:
         drop = Drop(gone.reason, gone.dropped_at, gone.limit)
         view = _reader(state, reader, sequence, gone.channels)
-        return Trace(id_, "dropped", gone.channels, (), gone.time, gone.bytes, gone.owner, drop, reader=view)
+        return Trace(
+            id_, "dropped", gone.channels, (), gone.time, gone.bytes, gone.owner, drop, reader=view,
+            traceparent=gone.traceparent,
+        )  # fmt: skip
     if sequence > drops.forgotten_sequence:
         return None
     before = drops.forgotten_at

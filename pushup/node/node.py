@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 
 from pushup.broadcast import Broadcast, HoldsState, Member, OnConfirmation, OnOutcome
 from pushup.clock import Timer
@@ -36,15 +35,15 @@ from pushup.node.drain import Draining, DrainLimits
 from pushup.node.expiry import Expiry
 from pushup.node.order_end import OrderEnd
 from pushup.node.publishers import EvictionLog
+from pushup.node.readers import Readers
 from pushup.node.tracing import Tracer
+from pushup.node.webhook_caller import WebhookCaller
 
 DEADLINE_STEP_SECONDS = 1 / 64
 """Deadlines are rounded to a multiple of this, so that many subscriptions share a place in the tree."""
 
 FREED_AT_ONCE = 2048
 """Channels, messages and keys of a state that was replaced which are freed in one go: about 2 ms."""
-
-_log = Logger()
 
 H = TypeVar("H", bound=Holder)
 
@@ -89,16 +88,16 @@ class Node(HoldsState, Generic[H]):
         self._order_end = OrderEnd(broadcast, self.polls, self._deliver_soon)
         self._deadline_timer = Timer(clock, self._answer_due)
         self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
-        self.trace, self.keep_traceparent = self._tracer.trace, self._tracer.keep_traceparent  # what this node knows
-        self.find_end, self.later = broadcast.find_end, clock.callLater
-        looks = (self._tracer.look, EvictionLog(lambda: self.state, clock.seconds, is_on=logs_evictions).look)
+        self.trace, self.find_end, self.later = self._tracer.trace, broadcast.find_end, clock.callLater
+        self.readers = Readers(broadcast, state=lambda: self.state, seconds=clock.seconds)
+        self.webhook_caller = WebhookCaller(broadcast, state=lambda: self.state, clock=clock, random=random)
+        evictions = EvictionLog(lambda: self.state, clock.seconds, is_on=logs_evictions)
+        looks = [part.look for part in (self._tracer, evictions, self.readers, self.webhook_caller)]
         self._expiry = Expiry(broadcast, state=lambda: self.state, clock=clock, soon=soon, on_look=looks)
         self.draining = Draining(
-            clock,
-            drain_limits.drain_seconds,
-            held=lambda: self.polls.count,
-            answer=lambda count: self._answer(self.polls.end_all(count)),
-        )
+            clock, drain_limits.drain_seconds,
+            held=lambda: self.polls.count, answer=lambda count: self._answer(self.polls.end_all(count)),
+        )  # fmt: skip
         self._name, self._version = name, version
         self.settings: dict[str, str] | None = None  # digests, for the other nodes
         self.addresses: tuple[str, ...] = ()
@@ -115,6 +114,7 @@ class Node(HoldsState, Generic[H]):
         """Stop the timers, and then the broadcast: commands it has accepted are finished."""
         self._deadline_timer.stop()
         self._expiry.stop()
+        self.webhook_caller.stop()
         await self._broadcast.stop()
 
     # What the HTTP interface calls.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from prometheus_client.core import CounterMetricFamily
+
 from pushup.broadcast import Broadcast
 from pushup.metrics import Metric, gauge
 from pushup.node.node import Node
@@ -29,4 +31,9 @@ def node_metrics(node: Node[Any], broadcast: Broadcast) -> Iterator[Metric]:
     yield gauge("retention_seconds", "The limit retention_seconds", state.limits.retention_seconds)
     yield gauge("oldest_message_age_seconds", "Age of the oldest message", state.cache.age(broadcast.now()))
     yield from publisher_metrics(state, broadcast.now())
+    yield gauge("webhooks_waiting", "Messages that wait for readers, or about which to call", state.webhooks.count)
+    outcomes = CounterMetricFamily("pushup_webhooks", "Calls of webhook_url", labels=("outcome",))
+    for outcome, count in node.webhook_caller.counts.items():
+        outcomes.add_metric((outcome,), count)
+    yield outcomes
     yield gauge("waiting_bytes", "Bytes that count against waiting_limit_bytes", broadcast.waiting_bytes)

@@ -18,9 +18,6 @@ from pushup.core.tracing import Applied, Trace, trace
 ANSWERED = 16_384
 """Places for publications that were answered here, 256 KB. Half as many entries back, it is certain which were not."""
 
-TRACEPARENTS = 4096
-"""Places for the traces that publications belong to, 1.2 MB."""
-
 LOOKS = 2000
 """How many cursors of each node it remembers, 48 KB. While there are publications, one each second."""
 
@@ -55,8 +52,6 @@ class Tracer:
         # The first and last sequence of each publication, in the place `first % ANSWERED`.
         self._first, self._last = array("q", [0]) * ANSWERED, array("q", [0]) * ANSWERED
         self._answers_after = sequence
-        # By the place `first % TRACEPARENTS`: the first sequence of a publication, and its `traceparent`.
-        self._traceparents: dict[int, tuple[int, str]] = {}
 
     def answered(self, published: Published) -> None:
         """A publisher was answered here: maybe again, for one that it has repeated."""
@@ -64,13 +59,6 @@ class Tracer:
         place = first % ANSWERED
         if first > self._first[place]:
             self._first[place], self._last[place] = first, first + published.count - 1
-
-    def keep_traceparent(self, published: Published, traceparent: str) -> None:
-        """The request of a publisher who was answered here had this `traceparent`. That of its first try is kept."""
-        first = published.sequence
-        place = first % TRACEPARENTS
-        if first > self._traceparents.get(place, (0, ""))[0]:
-            self._traceparents[place] = first, traceparent
 
     def moved(self, old: ReplicatedState, new: ReplicatedState) -> None:
         """This node continues from another state."""
@@ -111,15 +99,9 @@ class Tracer:
         since = (found.time or 0.0) - GONE_BEFORE_SECONDS
         tracks = [(id_, track) for id_, track in self._tracks.items() if id_ in living or track.seen_at >= since]
         nodes = tuple([track.applied(id_, sequence, epoch, is_alive=id_ in living) for id_, track in tracks])
-        first = next((f for f, last in zip(self._first, self._last, strict=True) if f <= sequence <= last), 0)
-        kept_for, traceparent = self._traceparents.get(first % TRACEPARENTS, (0, None))
-        return replace(
-            found,
-            node=self._name,
-            acknowledged=True if first else self._may_have_answered(sequence),
-            traceparent=traceparent if first and first == kept_for else None,
-            nodes=nodes,
-        )
+        was_answered = any(f <= sequence <= last for f, last in zip(self._first, self._last, strict=True))
+        acknowledged = was_answered or self._may_have_answered(sequence)
+        return replace(found, node=self._name, acknowledged=acknowledged, nodes=nodes)
 
     def _may_have_answered(self, sequence: int) -> bool | None:
         """Whether the publisher of a message that is not in the table was answered here."""

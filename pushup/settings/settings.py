@@ -21,6 +21,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import asdict, fields, replace
 
 from pushup.backends.authorization import AuthorizationSettings
+from pushup.backends.webhook import WebhookSettings
 from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.journal import JournalLimits
 from pushup.broadcast.redis.redis_settings import RedisLimits, without_password
@@ -41,17 +42,18 @@ PREFIX = "PUSHUP_"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names by which a server on a loopback address can be reached."""
 
-SECRETS = ("publish_keys", "ticket_key", "token_secrets", "secrets")
+SECRETS = ("publish_keys", "ticket_key", "token_secrets", "secrets", "webhook_key")
 """Settings whose values are never shown, those in tables included."""
 
 SECRET_FILES = {
     "publish_keys_file": "publish_keys", "ticket_key_file": "ticket_key", "token_secrets_file": "token_secrets",
-    "broadcast_file": "broadcast",
+    "broadcast_file": "broadcast", "webhook_key_file": "webhook_key",
 }  # fmt: skip
 """Settings that name a file, and the setting whose value it contains."""
 
 RELOADABLE = (
     "publish_keys", "publish_keys_file", "ticket_key", "ticket_key_file", "log_level", "allow_public_without_keys",
+    "webhook_key", "webhook_key_file",
     *[field.name for group in (TokenSettings, QuotaSettings) for field in fields(group)],
 )  # fmt: skip
 """Settings that can change while a server runs."""
@@ -106,6 +108,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     journal: JournalLimits = JournalLimits()
     redis: RedisLimits = RedisLimits()
     authorization: AuthorizationSettings = AuthorizationSettings()
+    webhook: WebhookSettings = WebhookSettings()
     tokens: TokenSettings = TokenSettings()
     quotas: QuotaSettings = QuotaSettings()
     channels: ChannelSettings = ChannelSettings()
@@ -123,12 +126,8 @@ class Reloaded(Struct, frozen=True):
 
 
 _check: tuple[type[SelfChecking], ...] = (
-    ServerSettings,
-    PollLimits,
-    AuthorizationSettings,
-    TokenSettings,
-    QuotaSettings,
-)
+    ServerSettings, PollLimits, AuthorizationSettings, WebhookSettings, TokenSettings, QuotaSettings,
+)  # fmt: skip
 
 _GROUP_OF = {
     setting.encode_name: (group.name, setting.type) for group in fields(Settings) for setting in fields(group.type)
@@ -283,13 +282,14 @@ def _mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "ticket_seconds", "must not exceed token_lifetime_limit_seconds, or a revocation would be forgotten first"
     if settings.tokens.token_url_tickets and not settings.authorization.ticket_key:
         yield "token_url_tickets", "set ticket_key or ticket_key_file, the same on all nodes: it seals the tickets"
-    if _asks_itself(settings.authorization.authorize_url, settings.server.listen):
-        yield "authorize_url", "PushUp itself listens at this address; write the address of your application"
+    urls = {"authorize_url": settings.authorization.authorize_url, "webhook_url": settings.webhook.webhook_url}
+    for name in [name for name, url in urls.items() if _asks_itself(url, settings.server.listen)]:
+        yield name, "PushUp itself listens at this address; write the address of your application"
 
 
-def _asks_itself(authorize_url: str, listen: tuple[str, ...]) -> bool:
+def _asks_itself(url: str, listen: tuple[str, ...]) -> bool:
     """Whether this URL leads back to this server, as far as is known without resolving names."""
-    parts = urlsplit(authorize_url)
+    parts = urlsplit(url)
     target = (parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme))
     for host, port in (parse_address(address) for address in listen if not address.startswith("unix:")):
         is_local = ip_address(host).is_loopback or ip_address(host).is_unspecified

@@ -22,11 +22,11 @@ from pushup.core.commands import (
     Command,
     Continue,
     Create,
+    Done,
     Entry,
     Erase,
     Erased,
     Expire,
-    Expired,
     Outcome,
     Publish,
     Published,
@@ -182,7 +182,7 @@ def test_errors_are_outcomes_with_a_sequence(node: JournaledReplica) -> None:
     """A command that is refused when it is applied is an entry like any other."""
     assert isinstance(node.do(Close("never")), UnknownChannel)
     assert node.publish(publish("a")).sequence == 2
-    assert isinstance(node.do(Expire()), Expired)
+    assert isinstance(node.do(Expire()), Done)
     assert node.do(Close("a")) == Closed("a")
     assert node.sequences() == [1, 2, 3, 4]
 

@@ -23,7 +23,6 @@ from pushup.core.commands import (
     Erase,
     Erased,
     Expire,
-    Expired,
     Outcome,
     Producer,
     Publish,
@@ -161,7 +160,7 @@ class NaiveState:
                 self.limits = limits
                 return Done()
             case _:
-                return Expired()
+                return Done()
 
     def resolve(self, name: str) -> str | None:
         """The name of the open channel with this name or id."""

@@ -13,9 +13,9 @@ from pushup.core.commands import (
     Configure,
     Continue,
     Create,
+    Done,
     Entry,
     Expire,
-    Expired,
     Publish,
     Published,
     Renew,
@@ -59,7 +59,7 @@ def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
     with pytest.raises(OutOfOrder):
         feed.state.apply(entry)
     assert feed.state.snapshot() == before
-    assert feed.state.apply(Entry(EPOCH, 3, 5.0, Expire())) == Expired()
+    assert feed.state.apply(Entry(EPOCH, 3, 5.0, Expire())) == Done()
 
 
 def test_a_new_state_has_no_epoch() -> None:

@@ -150,6 +150,10 @@ class EventEncoding:
             events += self._form.cursor % answer.cursor.encode()
         return self._chunk(events)
 
+    def unread(self) -> bytes:
+        """The event that asks a client to say what it has seen."""
+        return self._chunk(self._form.event % (b"unread", b"{}"))
+
     def error(self, problem: bytes) -> bytes:
         """The event that says why a stream ends; `problem`: a problem document."""
         return self._chunk(self._form.event % (b"error", problem))

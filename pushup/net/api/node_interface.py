@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel
-from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
+from pushup.core.commands import Ack, Command, Confirmation, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
@@ -18,6 +18,20 @@ from pushup.core.state_transfer import Outgoing
 from pushup.core.subscription import Holder, Subscription
 from pushup.core.tracing import Trace
 from pushup.metrics import Metrics
+
+
+class Readers(Protocol):
+    """Who has read what."""
+
+    def note(self, subject: str, channels: tuple[str, ...], cursor: Cursor, /) -> None: ...
+    def are_awaited(self, subject: str, channels: tuple[str, ...], cursor: str, /) -> bool: ...
+
+
+class WebhookCaller(Protocol):
+    """What calls the application about messages that were not read."""
+
+    @property
+    def is_on(self) -> bool: ...
 
 
 class Node(Protocol):
@@ -38,12 +52,18 @@ class Node(Protocol):
     @property
     def is_draining(self) -> bool: ...
 
+    @property
+    def readers(self) -> Readers: ...
+
     # Publications.
 
     def submit(self, command: Command, on_outcome: Callable[[Outcome], None], /) -> None: ...
     def confirm(
         self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: Callable[[Confirmation], None], /
     ) -> None: ...
+
+    @property
+    def webhook_caller(self) -> WebhookCaller: ...
 
     def soon(self, call: Callable[[], None], /) -> None: ...
 
@@ -58,8 +78,6 @@ class Node(Protocol):
 
     @property
     def trace(self) -> Callable[[Cursor, Cursor | None], Trace | None]: ...
-    @property
-    def keep_traceparent(self) -> Callable[[Published, str], None]: ...
     def members(self) -> list[Any]: ...
     @property
     def cursor(self) -> Cursor: ...

@@ -12,6 +12,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
+from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant
 from pushup.core.held_on_grants import HeldOnGrant
@@ -74,6 +75,8 @@ class Polling:
         if grant is NOTHING and not self._quotas.limits_held_polls:
             self._open(poll, exchange)
             return
+        if grant.subject and isinstance(poll.cursor, Cursor):
+            self._node.readers.note(grant.subject, poll.selection.channels, poll.cursor)
         granted = GrantedPoll(exchange, grant, self._poll_access)
         result = self._node.poll(poll, granted, self._poll_access.seconds_to_hold(grant))
         if not isinstance(result, Subscription):

@@ -46,7 +46,7 @@ class Publishers:
         self._counts[name] = self._counts.get(name, 0) + published.count
 
     def log(
-        self, grant: Grant, published: Published, audited: tuple[str, ...], client: Client, traceparent: str | None
+        self, grant: Grant, published: Published, audited: tuple[str, ...], client: Client, traceparent: str
     ) -> None:
         """The same, on these channels, which are audited."""
         names = list(dict.fromkeys(audited))
@@ -55,7 +55,7 @@ class Publishers:
             "published {count} from {id} on {channels}"
             + " and {more} more" * (more > 0)
             + " by key {key}, user {user!r}, client {client}"
-            + ", traceparent {traceparent}" * (traceparent is not None),
+            + ", traceparent {traceparent}" * bool(traceparent),
             count=published.count,
             id=f"{published.epoch}-{published.sequence}",
             channels=names[:SHOWN_CHANNELS],

@@ -3,6 +3,7 @@
     {"channels": ["author:John", "tag:c++"], "data": <any JSON>}          one message
     {"messages": [{"channels": [...], "data": ...}, ...]}                 several, all or nothing
     {..., "event": "answer", "ephemeral": true}                           of each message; optional
+    {..., "unread_after": 60, "for": ["ann"]}                             of each message; optional (decision 38)
     {..., "ack": "stable", "ack_timeout": 5}                              the acknowledgement to wait for; optional
     {..., "producer": {"name": "outbox", "epoch": 1, "sequence": 0}}      for producers that count; optional
 
@@ -17,11 +18,11 @@ from typing import NamedTuple, get_args
 from msgspec import UNSET, Raw
 from twisted.internet.defer import Deferred
 
-from pushup.core.channel import Attributes, attributes_of
+from pushup.core.channel import Unread, attributes_of
 from pushup.core.commands import Ack, Confirmation, Draft, Duplicate, Outcome, Producer, Publish, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest, Forbidden, PushUpError
-from pushup.core.grant import Grant
+from pushup.core.grant import Grant, is_subject
 from pushup.net.api.access import Access, check_channels
 from pushup.net.api.bodies import BodyDecoder, check_name, write
 from pushup.net.api.error_responses import ErrorResponder
@@ -29,6 +30,7 @@ from pushup.net.api.node_interface import Node
 from pushup.net.api.publishers import Publishers
 from pushup.net.api.schemas import (
     MessageBody,
+    MessageFields,
     ProducerBody,
     PublicationBody,
     PublicationLimits,
@@ -50,16 +52,25 @@ ACK_LIMIT_SECONDS = 60.0
 EVENT_LIMIT = 64
 """Characters of a message's `event`."""
 
-RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "expiry", "gap", "message", "open", "ticket"})
+RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "expiry", "gap", "message", "open", "ticket", "unread"})
 """For events of PushUp's own, and those that browsers' `EventSource` fires."""
 
 PRODUCER_LIMIT = 128
 """Characters of a producer's name."""
 
+UNREAD_LIMIT_SECONDS = 86_400.0
+"""The longest `unread_after`."""
+
+SUBJECTS_LIMIT = 100
+"""Subjects that a message can wait for."""
+
 NUMBER_LIMIT = 2**53
 """Numbers of producers are below this: JSON has larger ones, but JavaScript rounds them."""
 
 DUPLICATE = b'{"duplicate":true}'
+
+_OF_EACH = ("event", "ephemeral", "unread_after", "for_")
+"""Fields that each of several messages has for itself."""
 
 _WORD = re.compile(r"[A-Za-z0-9_.:/-]+").fullmatch
 
@@ -105,15 +116,19 @@ class Publishing:
         key = request.header(b"idempotency-key")
         if len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key can have at most {KEY_LIMIT} characters", field="Idempotency-Key")
-        command, as_list, ack, seconds = read_publication(request.body, key or None, self._limits, grant.key_name)
+        traceparent = traceparent_of(request) if b"traceparent" in request.headers else ""
+        command, as_list, ack, seconds = read_publication(
+            request.body, key or None, self._limits, grant.key_name, traceparent
+        )
         for draft in command.messages:
             check_channels(grant, "publish", draft.channels, self._node, self._rules)
+            if draft.unread is not None:
+                self._check_unread(grant)
         if grant.is_of_token and command.producer is not None:
             raise Forbidden("only publish keys have producers, not tokens", field="producer")
         self._quotas.use_up("bytes_per_second", len(request.body), grant, exchange)
         self._quotas.use_up("messages_per_second", len(command.messages), grant, exchange)
         audited = self._publishers.audited_channels(command) if self._publishers.audit else ()
-        traceparent = traceparent_of(request) if b"traceparent" in request.headers else None
 
         # The callback may be kept for a long time: it must not keep the request and the command alive.
         def on_outcome(outcome: Outcome) -> None:
@@ -125,8 +140,6 @@ class Publishing:
                 return
             assert isinstance(outcome, Published)
             self._publishers.published(grant, outcome)
-            if traceparent is not None:
-                self._node.keep_traceparent(outcome, traceparent)
             if audited:
                 self._publishers.log(grant, outcome, audited, exchange.client, traceparent)
             if ack == "accepted":
@@ -136,6 +149,13 @@ class Publishing:
                 self._confirm(outcome, as_list, ack, seconds, exchange, began_at)
 
         self._node.submit(command, on_outcome)
+
+    def _check_unread(self, grant: Grant) -> None:
+        """Raises: Forbidden, BadRequest."""
+        if grant.is_of_token:
+            raise Forbidden("only publish keys can say who should read a message, not tokens", field="unread_after")
+        if not self._node.webhook_caller.is_on:
+            raise BadRequest("set webhook_url: this server cannot tell who has not read it", field="unread_after")
 
     def _confirm(
         self, published: Published, as_list: bool, ack: Ack, seconds: float, exchange: Exchange, began_at: float
@@ -159,7 +179,9 @@ class Publication(NamedTuple):
     ack_timeout: float
 
 
-def read_publication(body: bytes, key: str | None, limits: PublicationLimits, owner: str = "") -> Publication:
+def read_publication(
+    body: bytes, key: str | None, limits: PublicationLimits, owner: str = "", traceparent: str = ""
+) -> Publication:
     """The publication in a body, with its idempotency key, by the owner of this name.
 
     Raises: BadRequest, MessageTooLarge.
@@ -173,8 +195,8 @@ def read_publication(body: bytes, key: str | None, limits: PublicationLimits, ow
     if given.messages is not UNSET:
         if given.channels is not UNSET or given.data is not UNSET:
             raise BadRequest("give either `messages`, or `channels` and `data`, not both", field="messages")
-        if attributes_of(given) is not None:
-            field = "event" if given.event else "ephemeral"
+        field = next((name for name in _OF_EACH if getattr(given, name)), "").rstrip("_")
+        if field:
             raise BadRequest(f"each message has its own `{field}`; write it in `messages`", field=field)
         if not given.messages:
             raise BadRequest("`messages` is empty", field="messages")
@@ -182,17 +204,18 @@ def read_publication(body: bytes, key: str | None, limits: PublicationLimits, ow
             raise BadRequest(f"a publication can have at most {limits.batch_limit} messages", field="messages")
         drafts = tuple(_draft(m.channels, m.data, m, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
         _check_size(drafts, limits, field="messages")
-        return Publication(Publish(drafts, key, owner, producer), True, given.ack, given.ack_timeout)
+        command = Publish(drafts, key, owner, producer, traceparent)
+        return Publication(command, True, given.ack, given.ack_timeout)
     if given.channels is UNSET:
         raise BadRequest("the field `channels` is missing", field="channels")
     if given.data is UNSET:
         raise BadRequest("the field `data` is missing", field="data")
     drafts = (_draft(given.channels, given.data, given, "", limits),)
     _check_size(drafts, limits, field="channels")
-    return Publication(Publish(drafts, key, owner, producer), False, given.ack, given.ack_timeout)
+    return Publication(Publish(drafts, key, owner, producer, traceparent), False, given.ack, given.ack_timeout)
 
 
-def _draft(channels: tuple[str, ...], data: Raw, given: Attributes, at: str, limits: PublicationLimits) -> Draft:
+def _draft(channels: tuple[str, ...], data: Raw, given: MessageFields, at: str, limits: PublicationLimits) -> Draft:
     if not channels:
         raise BadRequest("a message needs at least one channel", field=at + "channels")
     if len(channels) > limits.message_channels_limit:
@@ -205,7 +228,25 @@ def _draft(channels: tuple[str, ...], data: Raw, given: Attributes, at: str, lim
         )
     if given.event:
         _check_event(given.event, at + "event")
-    return Draft(tuple(dict.fromkeys(channels)), data.copy(), attributes_of(given))
+    unread = None if given.unread_after is None and not given.for_ else _unread(given, at)
+    return Draft(tuple(dict.fromkeys(channels)), data.copy(), attributes_of(given), unread)
+
+
+def _unread(given: MessageFields, at: str) -> Unread:
+    """For whom a message waits, and how long. Raises: BadRequest."""
+    after, subjects = given.unread_after, tuple(dict.fromkeys(given.for_))
+    if after is None:
+        raise BadRequest("`for` goes with `unread_after`, a number of seconds", field=at + "unread_after")
+    if not 0 < after <= UNREAD_LIMIT_SECONDS:
+        raise BadRequest("unread_after must be above 0 and at most 86400 seconds, a day", field=at + "unread_after")
+    if not 0 < len(subjects) <= SUBJECTS_LIMIT:
+        text = f"name 1 to {SUBJECTS_LIMIT} subjects who should read the message, as their tokens do (`sub`)"
+        raise BadRequest(text, field=at + "for")
+    if not all(subject and is_subject(subject) for subject in subjects):
+        raise BadRequest("a subject is text of 1 to 255 bytes without control characters", field=at + "for")
+    if given.ephemeral:
+        raise BadRequest("an ephemeral message cannot wait to be read: it is gone by then", field=at + "unread_after")
+    return Unread(after, subjects)
 
 
 def _producer(given: ProducerBody, key: str | None) -> Producer:

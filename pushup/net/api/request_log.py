@@ -96,7 +96,7 @@ class _LoggedExchange:
     def _line(self, status: int) -> None:
         _log.debug(
             "{method} {target} {status} {milliseconds:.1f} ms {client}"
-            + " traceparent {traceparent}" * (self._traceparent is not None),
+            + " traceparent {traceparent}" * bool(self._traceparent),
             method=self._method.decode(),
             target=shown_target(self._target),
             status=status,

@@ -62,7 +62,14 @@ class PublicationLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Maximum time for which a publication waits for its turn, if more arrive than can be carried out; then 503."""
 
 
-class MessageBody(Attributes, frozen=True):
+class MessageFields(Attributes, frozen=True, kw_only=True):
+    """What a publisher may say about a message besides its channels and data."""
+
+    unread_after: float | None = None
+    for_: tuple[str, ...] = msgspec.field(default=(), name="for")
+
+
+class MessageBody(MessageFields, frozen=True):
     channels: tuple[str, ...]
     data: Raw
 
@@ -73,7 +80,7 @@ class ProducerBody(Struct, frozen=True, forbid_unknown_fields=True):
     sequence: int
 
 
-class PublicationBody(Attributes, frozen=True):
+class PublicationBody(MessageFields, frozen=True):
     ack: Ack = "accepted"
     ack_timeout: float = ACK_SECONDS
     channels: tuple[str, ...] | UnsetType = UNSET

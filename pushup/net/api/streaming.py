@@ -19,7 +19,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from pushup.core.answer import Answer
-from pushup.core.cursor import Start, parse_cursor
+from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import PushUpError
 from pushup.core.grant import NOTHING, Grant
 from pushup.core.held_on_grants import HeldOnGrant
@@ -129,6 +129,8 @@ class Streaming:
         return self.poll_access.when_granted(poll, grant, request, exchange, begin)
 
     def _begin(self, poll: Poll, exchange: Exchange, encoding: EventEncoding, grant: Grant) -> None:
+        if grant.subject and isinstance(poll.cursor, Cursor):
+            self.node.readers.note(grant.subject, poll.selection.channels, poll.cursor)
         ends_at = self.seconds() + self._most_seconds * (1 - AGE_JITTER * self._random())
         Stream(self, poll.selection, encoding, grant, ends_at).begin(poll, exchange)
 
@@ -178,10 +180,8 @@ class Stream:
         except PushUpError:
             self._streaming.poll_access.quotas.release(self._place)
             raise
-        if isinstance(result, Subscription):
-            self._subscription = result
-        else:
-            told = ""
+        self._subscription = result if isinstance(result, Subscription) else None
+        told = told if self._subscription else ""
         self._streaming.count += 1
         self._encoding.count += 1
         node.held_on_grants.add(self)
@@ -190,13 +190,16 @@ class Stream:
         first = encoding.start(told, self.grant.new_ticket, int(seconds) if self.grant.is_of_token else None)
         if not isinstance(result, Subscription):
             first += encoding.first_answer(result) if has_none else encoding.answer(result)
+            first += self._question(result)
         is_sent = exchange.stream(self, encoding.content_type, first, chunked=encoding.is_chunked)
-        if not isinstance(result, Subscription) and self._is_open:
+        if not isinstance(result, Subscription) and self._exchange is not None:
             self._continue(result, is_sent=is_sent)
 
-    @property
-    def _is_open(self) -> bool:
-        return self._exchange is not None
+    def _question(self, answer: Answer) -> bytes:
+        """The event `unread`, if a message that this client has now waits for it; mostly nothing."""
+        subject, readers = self.grant.subject, self._streaming.node.readers
+        is_awaited = subject and readers.are_awaited(subject, self._selection.channels, answer.cursor)
+        return self._encoding.unread() if is_awaited else b""
 
     # Called by the node, and by the connection.
 
@@ -206,10 +209,10 @@ class Stream:
         if exchange is None:
             return  # the client has left meanwhile
         if self.grant is not NOTHING and self._streaming.poll_access.seconds_left(self.grant) <= 0:
-            self._end_with_grant()
+            self.end(self._streaming.poll_access.why_ended(self.grant))
             return
-        is_sent = exchange.write(self._encoding.answer(answer))
-        if not self._is_open:
+        is_sent = exchange.write(self._encoding.answer(answer) + self._question(answer))
+        if self._exchange is None:
             return  # the connection broke
         if self._streaming.node.is_draining:
             self._end(b"")
@@ -224,12 +227,12 @@ class Stream:
 
     def cancel(self) -> None:
         """The client has left."""
-        if self._is_open:
+        if self._exchange is not None:
             self._close()
 
     def end(self, error: PushUpError) -> None:
         """Send the error as the last event; a stream that has ended already is ignored."""
-        if self._is_open:
+        if self._exchange is not None:
             self._end(self._encoding.error(problem(error).body))
 
     def _continue(self, answer: Answer, *, is_sent: bool) -> None:
@@ -248,7 +251,7 @@ class Stream:
 
     def _send_page(self) -> None:
         """Send the next page of what the client lags behind."""
-        if self._is_open:
+        if self._exchange is not None:
             found = self._poll()
             if found is not None:
                 self.answer(found)
@@ -268,17 +271,13 @@ class Stream:
             return result
         # Its time is over, or it would be held.
         if self._streaming.poll_access.seconds_left(self.grant) <= 0:
-            self._end_with_grant()
+            self.end(self._streaming.poll_access.why_ended(self.grant))
         else:
             self._end(self._encoding.answer(result))
         return None
 
     def _seconds_left(self) -> float:
         return min(self._ends_at - self._streaming.seconds(), self._streaming.poll_access.seconds_left(self.grant))
-
-    def _end_with_grant(self) -> None:
-        """The client's token or ticket is not valid any more."""
-        self.end(self._streaming.poll_access.why_ended(self.grant))
 
     def _end(self, last: bytes) -> None:
         """Send the last events, and end the stream."""

@@ -12,10 +12,10 @@ _LENGTH = 55
 """Of version 00. Later versions may have more behind that, whose meaning is not known here."""
 
 
-def traceparent_of(request: Request) -> str | None:
-    """The request's `traceparent`; None if it has none, or one that is not valid, which counts as none."""
+def traceparent_of(request: Request) -> str:
+    """The request's `traceparent`; empty if it has none, or one that is not valid, which counts as none."""
     value = request.headers.get(b"traceparent")
     found = None if value is None else _VALID(value)
     if value is None or found is None or (found[1] == b"00" and found[2]):
-        return None
+        return ""
     return value[:_LENGTH].decode()
