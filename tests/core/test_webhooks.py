@@ -1,4 +1,4 @@
-"""Messages that wait for readers: who has read what, who is to be told when, and who tells; against a model of lists."""
+"""Messages that wait for readers: who has read what, who is to be told when, and who tells."""
 
 from __future__ import annotations
 

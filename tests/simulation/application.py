@@ -1,4 +1,4 @@
-"""The application that PushUp calls about messages that were not read: it checks each call, and answers as it is told."""
+"""The application that PushUp calls about messages that were not read: it checks each call, and answers or does not."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Application:
                 end.close()
             case "late":
                 self.agreed_to.add(call.id)
-                self.process.later(LATE_SECONDS, lambda: end.is_open and end.send(_response("204 No Content")))
+                self.process.later(LATE_SECONDS, lambda: _send_if_open(end))
             case _:
                 self.knows.add(call.id)
                 self.agreed_to.add(call.id)
@@ -108,6 +108,11 @@ class Application:
         if request.first_line != "POST /unread HTTP/1.1" or body["type"] != "message.unread" or message["id"] != id_:
             raise BrokenPromise(f"calls are of one form: {request.first_line}, {id_}: {body}")
         return Call(self._world.now, id_, tuple(message["channels"]), tuple(message["subjects"]), message["data"])
+
+
+def _send_if_open(end: End) -> None:
+    if end.is_open:
+        end.send(_response("204 No Content"))
 
 
 def _response(status: str) -> bytes:

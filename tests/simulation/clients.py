@@ -176,6 +176,8 @@ class Subscriber:
         self.unread: UnreadMessages | None = None
         self._says = HttpClient(network, self.process)
         """What says that it has seen something, beside its stream."""
+        self._is_asked = False
+        """Whether it was asked once more meanwhile."""
         self._seen: Seen | None = None
         """What its last poll or stream has said."""
         self.pause = 0.0
@@ -250,13 +252,16 @@ class Subscriber:
     def _say_what_was_seen(self) -> None:
         """A stream asks for it (the event `unread`)."""
         self.world.reach("a stream was asked what its client has seen")
-        if self._says.is_busy:
-            return
+        self._is_asked = self._says.is_busy
+        if self._is_asked:
+            return  # it says so when it has said what it knew before
         seen = self._sends()
 
         def replied(reply: Message | None) -> None:
             if reply is not None and reply.status == 200:
                 self._was_told(seen)
+            if self._is_asked:
+                self._say_what_was_seen()
 
         data = request("GET", f"/v1/poll?{self._query()}&timeout=0&limit=1", **self._headers())
         self._says.ask(self._random.choice(["balancer", *self.nodes]), data, 5.0, replied)

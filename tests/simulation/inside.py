@@ -170,7 +170,7 @@ def check_versions(simulation: Simulation) -> None:
     """A node that is too old for the log is not ready."""
     if simulation.redis is None:
         return
-    version = int(simulation.redis.data.get(b"{pushup}:4:state", {}).get(b"version", 0))
+    version = int(simulation.redis.data.get(b"{pushup}:5:state", {}).get(b"version", 0))
     for server in simulation.servers:
         is_too_old = server.runs_version is not None and server.runs_version < version
         links = simulation.network.both(server.name, redis_server.HOST)
@@ -283,11 +283,11 @@ def _was_replicated(redis: RedisServer, publication: Publication, began: float) 
     That may happen while the answer is on its way to the publisher.
     """
     epoch, _, sequence = publication.ids[-1].rpartition("-")
-    log = redis.at(redis.replicated).get(b"{pushup}:4:state", {})
+    log = redis.at(redis.replicated).get(b"{pushup}:5:state", {})
     if log.get(b"epoch") != epoch.encode() or int(log[b"sequence"]) >= int(sequence):
         return True
     for at, writes in redis.replicas_before:
-        log = redis.made_by(writes).get(b"{pushup}:4:state", {}) if at >= began + publication.began_at else {}
+        log = redis.made_by(writes).get(b"{pushup}:5:state", {}) if at >= began + publication.began_at else {}
         if log.get(b"epoch") == epoch.encode() and int(log[b"sequence"]) >= int(sequence):
             return True
     return False
@@ -333,7 +333,7 @@ def note_epoch(simulation: Simulation) -> None:
     """
     redis, epochs, order = simulation.redis, simulation.epochs, simulation.checker.order
     assert redis is not None
-    state = redis.data.get(b"{pushup}:4:state")
+    state = redis.data.get(b"{pushup}:5:state")
     if state is None or b"epoch" not in state or (new := state[b"epoch"].decode()) in epochs:
         return  # Not all of what the epoch begins with arrived, or another node has begun it; or Redis has lost the log
         # and `mark.lua` wrote to it before its node knew.
@@ -357,9 +357,9 @@ def check_kept_keys(simulation: Simulation) -> None:
     """
     redis = simulation.redis
     assert redis is not None
-    kept = redis.data.get(b"{pushup}:4:rows", {})
+    kept = redis.data.get(b"{pushup}:5:rows", {})
     server = next(server for server in simulation.servers if server.name == redis.asked_by)
-    end = math.inf if redis.asked[-1] else int(redis.data[b"{pushup}:4:state"][b"sequence"])
+    end = math.inf if redis.asked[-1] else int(redis.data[b"{pushup}:5:state"][b"sequence"])
     for table in (server.node.state.keys, server.node.state.producers):
         rows = {f"{table.name}/{name}": table.row(name) for name in table.names()}
         missing = [name for name, row in rows.items() if row and row.sequence <= end and name.encode() not in kept]

@@ -33,10 +33,16 @@ class ObservedNode:
     """
 
     def __init__(
-        self, world: World, name: str, node: Node[Holder], on_entry: Callable[[Entry, Outcome], None]
+        self,
+        world: World,
+        name: str,
+        node: Node[Holder],
+        on_entry: Callable[[Entry, Outcome], None],
+        on_state: Callable[[str, int], None],
     ) -> None:
         self._world = world
         self._on_entry = on_entry
+        self._on_state = on_state
         self._name = name
         self._node = node
 
@@ -75,6 +81,7 @@ class ObservedNode:
         return outcome
 
     def start_from(self, state: ReplicatedState) -> None:
+        self._on_state(state.cursor.epoch, state.cursor.sequence)
         held = self._node.polls.count
         self._world.work += held
         if held:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionRefusedError as Refused
 from twisted.internet.error import UserError
-from twisted.internet.interfaces import IConnector, IHostnameResolver, IReactorPluggableNameResolver
+from twisted.internet.interfaces import (
+    IAddress,
+    IConnector,
+    IHostnameResolver,
+    IHostResolution,
+    IReactorPluggableNameResolver,
+    IResolutionReceiver,
+)
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -35,24 +42,45 @@ class SimulatedReactor(InMemoryReactor):
         self._process = process
         self._network = network
 
-    def connectTCP(self, host: str, port: int, factory: Any, timeout: float = 30, bindAddress: Any = None) -> IConnector:  # noqa: N803
+    def connectTCP(
+        self,
+        host: str,
+        port: int,
+        factory: Any,
+        timeout: float = 30,
+        bindAddress: Any = None,  # noqa: N803
+    ) -> IConnector:
         assert (host, port) == (ADDRESS.host, ADDRESS.port)
         return _Connector(self._process, self._network, factory)
 
-    def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:  # noqa: N802
+    def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
         raise NotImplementedError
 
 
 @implementer(IHostnameResolver)
 class _Resolver:
-    def resolveHostName(  # noqa: N802
-        self, receiver: Any, hostName: str, portNumber: int = 0, *arguments: object, **more: object  # noqa: N803
-    ) -> Any:
+    def resolveHostName(
+        self,
+        resolutionReceiver: IResolutionReceiver,  # noqa: N803
+        hostName: str,  # noqa: N803
+        portNumber: int = 0,  # noqa: N803
+        addressTypes: Sequence[type[IAddress]] | None = None,  # noqa: N803
+        transportSemantics: str = "TCP",  # noqa: N803
+    ) -> IHostResolution:
         assert hostName == APPLICATION, hostName
-        receiver.resolutionBegan(None)
-        receiver.addressResolved(ADDRESS)
-        receiver.resolutionComplete()
-        return receiver
+        resolution = _Resolution()
+        resolutionReceiver.resolutionBegan(resolution)
+        resolutionReceiver.addressResolved(ADDRESS)
+        resolutionReceiver.resolutionComplete()
+        return resolution
+
+
+@implementer(IHostResolution)
+class _Resolution:
+    name = APPLICATION
+
+    def cancel(self) -> None:
+        raise AssertionError("it is complete at once")
 
 
 @implementer(IConnector)
@@ -62,9 +90,8 @@ class _Connector:
     def __init__(self, process: Process, network: Network, factory: Any) -> None:
         self._factory = factory
         self._is_over = False
-        factory.doStart()
         factory.startedConnecting(self)
-        network.connect(process.name, process, APPLICATION, self._made, lambda: self._failed(Refused()))
+        network.connect(process.name, process, APPLICATION, self._made, lambda: self._failed(Refused()))  # type: ignore[no-untyped-call]
 
     def _made(self, end: End) -> None:
         if self._is_over:
@@ -76,10 +103,10 @@ class _Connector:
     def _failed(self, error: Exception) -> None:
         if not self._is_over:
             self._is_over = True
-            self._factory.clientConnectionFailed(self, Failure(error))
+            self._factory.clientConnectionFailed(self, Failure(error))  # type: ignore[no-untyped-call]
 
     def stopConnecting(self) -> None:
-        self._failed(UserError())
+        self._failed(UserError())  # type: ignore[no-untyped-call]
 
     def connect(self) -> None:
         raise NotImplementedError

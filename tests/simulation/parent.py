@@ -37,9 +37,7 @@ WINDOW_BYTES = 3000
 class ObservedHub(Hub):
     """A hub that counts what its turns cost (`observed_node`), and notes the dangerous states that it gets into."""
 
-    def __init__(
-        self, world: World, on_entry: Callable[[Entry, Outcome], None], *arguments: Any, **more: Any
-    ) -> None:
+    def __init__(self, world: World, on_entry: Callable[[Entry, Outcome], None], *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._world = world
         self._on_entry = on_entry

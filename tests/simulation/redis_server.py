@@ -87,7 +87,7 @@ class RedisServer:
     @property
     def end(self) -> str:
         """Where the log ends, as a cursor."""
-        state = self.data[b"{pushup}:4:state"]
+        state = self.data[b"{pushup}:5:state"]
         return f"{state[b'epoch'].decode()}-{int(state[b'sequence'])}"
 
     def start(self, data: Data, *, promoted: bool = False) -> None:

@@ -77,6 +77,8 @@ class Server:
         self.on_start: Callable[[Clock], None] = lambda clock: None
         self.on_entry: Callable[[Entry, Outcome], None] = lambda entry, outcome: None
         """Called with each entry that it has applied."""
+        self.on_state: Callable[[str, int], None] = lambda epoch, sequence: None
+        """Called with the cursor of each state that it goes on from."""
         self.seen_at = (0, "")
         """Which start it was, and its cursor, when its mark was last looked at."""
         self.process: Process | None = None
@@ -172,7 +174,9 @@ class Server:
         self.broadcast = self._make_broadcast(settings, host)
         observed = ObservedBroadcast(self.broadcast)
         self.node = make_node(settings, host, cast(Broadcast, observed))
-        observed_node = ObservedNode(self.world, self.name, self.node, lambda *applied: self.on_entry(*applied))
+        observed_node = ObservedNode(
+            self.world, self.name, self.node, lambda *applied: self.on_entry(*applied), lambda *end: self.on_state(*end)
+        )
         node = observed.follower = cast(Node[Holder], observed_node)
         self._listening = ListeningSocket(self.name)
         self._readers = host.reactor.readers

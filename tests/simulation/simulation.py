@@ -12,8 +12,8 @@ from zope.interface import implementer
 
 from loadtest.history import events
 from loadtest.history.events import BrokenPromise, Event
-from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.backends.webhook import WebhookSettings
+from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core import state
 from pushup.core.commands import Entry, Outcome
 from pushup.core.limits import Limits
@@ -143,6 +143,8 @@ class Simulation:
             if setup["old_nodes"]:
                 server.version = LATEST_VERSION
             server.on_entry = self._note_entry
+            if self.unread is not None:
+                server.on_state = self.unread.starts
             server.start()
         self.other: OtherCluster | None = None
         if "other_cluster" in setup:
@@ -310,7 +312,9 @@ class Simulation:
             subscriber.timeout, subscriber.pause, subscriber.slow = min(subscriber.timeout, 2.0), 0.0, 0.0
             subscriber.prompt_from = self.record.now
         channels = {c for s in self.subscribers.values() for c in s.channels}
-        publisher, random = self.publishers[0], self.world.random("last")
+        publisher, random, began = self.publishers[0], self.world.random("last"), self.world.now
+        if self.unread is not None:
+            self.unread.last_from = began
         for channel in sorted(channels):
             # Two, for whoever polls again with the first has hardly been registered when the second comes.
             publisher.publish("balancer", [(channel,)], f"nearly last on {channel}", "accepted")
@@ -322,6 +326,9 @@ class Simulation:
                 raise BrokenPromise(f"live again: {name} could not be published after all faults had ended")
         for subscriber in self.subscribers.values():
             inside.check_read_to_end(self, subscriber)
+            if self.unread is not None and subscriber.session is not None:
+                is_awake = subscriber.sleeps_until < began
+                self.unread.read_to_end(subscriber.session.subject, subscriber.channels, at_once=is_awake)
         if self.other is not None:
             self.other.check()
 
@@ -453,7 +460,8 @@ class Simulation:
     def _note_clock(self, clock: Clock) -> None:
         """A journal is opened: it goes on with the wall clock of its machine, right or wrong."""
         if self.unread is not None and self.kind == "journal":
-            self.unread.restarts((self.servers[0] if self.parent is None else self.parent).disk.end())
+            end = (self.servers[0] if self.parent is None else self.parent).disk.end()
+            self.unread.starts(*(end or ("", 0)))
         if self.kind == "journal" and clock.offset != self._opened_at.get(clock, 0.0):
             self._opened_at[clock] = clock.offset
             self._fault("a journal is opened after the clock has jumped", moves_clock=True)
@@ -789,9 +797,9 @@ class Simulation:
         redis = self.redis
         assert redis is not None
         self._may_lose()
-        state = redis.data.get(b"{pushup}:4:state")
+        state = redis.data.get(b"{pushup}:5:state")
         if state is not None and redis.process.alive:
-            keys = [b"{pushup}:4:state", b"{pushup}:4:log"]
+            keys = [b"{pushup}:5:state", b"{pushup}:5:log"]
             sha = SCRIPTS[0].sha.encode()
             words = [
                 b"EVALSHA",
@@ -832,7 +840,7 @@ class Simulation:
     def do_redis_evict(self, key: str) -> None:
         assert self.redis is not None
         self._may_lose()
-        self.redis.evict(b"{pushup}:4:" + key.encode())
+        self.redis.evict(b"{pushup}:5:" + key.encode())
 
     def do_redis_flush(self) -> None:
         assert self.redis is not None

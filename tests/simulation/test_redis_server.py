@@ -13,7 +13,7 @@ from tests.simulation.redis_server import HOST, RedisServer
 from tests.simulation.world import Process, World
 
 KEY = b"key"
-STATE, LOG = b"{pushup}:4:state", b"{pushup}:4:log"
+STATE, LOG = b"{pushup}:5:state", b"{pushup}:5:log"
 APPEND = SCRIPTS[0].sha.encode()
 
 

@@ -12,7 +12,8 @@ from functools import partial
 from typing import NamedTuple
 
 from loadtest.history.events import BrokenPromise
-from pushup.core.commands import Claim, Claimed, Entry, Outcome, Publish, Read, Told, Unread
+from pushup.core.channel import Unread
+from pushup.core.commands import Claim, Claimed, Entry, Outcome, Publish, Read, Told
 from tests.simulation.application import Application, Call
 from tests.simulation.network import Network
 from tests.simulation.record import Record
@@ -67,6 +68,8 @@ class UnreadMessages:
         self.application = Application(world, network, self._called)
         self.keeps_all = False
         """Whether no message expires, is evicted or deleted."""
+        self.last_from = math.inf
+        """What is published from then on is read at once by whoever reads it."""
         self.faults = [-math.inf]
         """When there were faults, by the true time."""
         self._asked: dict[str, Unread] = {}
@@ -74,8 +77,9 @@ class UnreadMessages:
         self._reads: dict[tuple[str, str], float] = {}
         self._claims: dict[str, list[float]] = {}
         self._calls: dict[str, list[Call]] = {}
-        self._ends: set[tuple[str, int] | None] = set()
+        self._ends: set[tuple[str, int]] = set()
         self._is_complete = True
+        self._last_readers: list[tuple[str, tuple[str, ...], bool]] = []
         self._sent: list[Seen] = []
         self._answered: list[Seen] = []
 
@@ -97,11 +101,20 @@ class UnreadMessages:
         if "-" in seen.cursor:
             self._answered.append(seen)
 
+    def read_to_end(self, subject: str, channels: tuple[str, ...], *, at_once: bool) -> None:
+        """All faults have ended, and this subject has got all that was published on these channels since.
+
+        `at_once`: not only when it had slept.
+        """
+        self._last_readers.append((subject, channels, at_once))
+
     # What servers decide.
 
-    def restarts(self, end: tuple[str, int] | None) -> None:
-        """A journal is opened, which ends here: nobody may have applied what is in it yet, and it is not told here."""
-        self._is_complete = self._is_complete and end in self._ends
+    def starts(self, epoch: str, sequence: int) -> None:
+        """A server starts with a state as of this entry. Nobody may have applied what led to it, and told it here."""
+        is_new = all(name != epoch for name, _ in self._ends)
+        is_known = any((is_new or name == epoch) and end == sequence for name, end in self._ends)
+        self._is_complete = self._is_complete and (is_known or not sequence)
 
     @property
     def _knows_all(self) -> bool:
@@ -144,9 +157,10 @@ class UnreadMessages:
         """A subject counts as a reader only if it has said so."""
         self.world.reach("somebody has read a message that waits")
         message = self._waiting.get(id_)
-        if message is not None and self._knows_all:
-            if not any(seen.subject == subject and self._covers(seen, message) for seen in self._sent):
-                raise BrokenPromise(f"who has read: {subject} has not said that it has seen {id_}")
+        if message is None or not self._knows_all:
+            return
+        if not any(seen.subject == subject and self._covers(seen, message) for seen in self._sent):
+            raise BrokenPromise(f"who has read: {subject} has not said that it has seen {id_}")
 
     def _covers(self, seen: Seen, message: Waiting) -> bool:
         place = self._record.checker.order.place
@@ -214,6 +228,13 @@ class UnreadMessages:
         for message in self._waiting.values():
             if self._must_name(message) and message.id not in self._calls:
                 raise BrokenPromise(f"called: nobody has told the application about {message}")
+            named = {subject for call in self._calls.get(message.id, ()) for subject in call.subjects}
+            readers = [reader for reader in self._last_readers if set(reader[1]) & set(message.channels)]
+            may_have_read = {subject for subject, _, _ in readers}
+            have_read = {subject for subject, _, at_once in readers if at_once}
+            all_named = set(message.unread.subjects)
+            if message.at > self.last_from and not all_named - may_have_read <= named <= all_named - have_read:
+                raise BrokenPromise(f"called in the end: about {sorted(named)}; {have_read} had read {message}")
         for seen in self._answered:
             for message in self._waiting.values():
                 due_at = message.at + message.unread.after
