@@ -19,18 +19,18 @@ def script(*commands: bytes) -> bytes:
 
 
 def entry(sequence: int) -> bytes:
-    log = command("XADD", "{pushup}:4:log", f"{sequence}-0", "body", "*2\r\n$4\r\nEXEC\r\n")
-    return script(log, command("HSET", "{pushup}:4:state", "sequence", str(sequence), "tag", "saved"))
+    log = command("XADD", "{pushup}:5:log", f"{sequence}-0", "body", "*2\r\n$4\r\nEXEC\r\n")
+    return script(log, command("HSET", "{pushup}:5:state", "sequence", str(sequence), "tag", "saved"))
 
 
 def save(sequence: int) -> bytes:
     return script(
-        command("HSET", "{pushup}:4:rows", f"messages/{sequence}", "{}"),
-        command("HSET", "{pushup}:4:state", "saved", str(sequence), "checkpoint", "{}", "rows", "1"),
+        command("HSET", "{pushup}:5:rows", f"messages/{sequence}", "{}"),
+        command("HSET", "{pushup}:5:state", "saved", str(sequence), "checkpoint", "{}", "rows", "1"),
     )
 
 
-LEASE = command("ZADD", "{pushup}:4:leases", "1", "a")
+LEASE = command("ZADD", "{pushup}:5:leases", "1", "a")
 
 
 def test_the_last_save_is_cut_out() -> None:

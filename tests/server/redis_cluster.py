@@ -91,14 +91,14 @@ class RedisCluster:
     def wait_until_saved(self) -> None:
         """Wait until the checkpoint contains all that was published, and every node has seen that."""
         last = int(self.wait_until_one().rpartition("-")[2])
-        wait_until(lambda: int(self.redis.ask("HGET", "{pushup}:4:state", "saved")) >= last, "a save")
+        wait_until(lambda: int(self.redis.ask("HGET", "{pushup}:5:state", "saved")) >= last, "a save")
         for _ in range(2):  # a report that began after the save; and another, for the reply to the first has come then
             before = self.leases()
             wait_until(lambda b=before: not b.items() & self.leases().items(), "every node to report")  # type: ignore[misc]
 
     def leases(self) -> dict[bytes, bytes]:
         """When the lease of each node ends; a node renews it with every report."""
-        words = self.redis.ask("ZRANGE", "{pushup}:4:leases", 0, -1, "WITHSCORES")
+        words = self.redis.ask("ZRANGE", "{pushup}:5:leases", 0, -1, "WITHSCORES")
         return dict(zip(words[::2], words[1::2], strict=True))
 
     def next(self) -> Caller:

@@ -307,7 +307,7 @@ def test_a_backup_of_redis(tmp_path: Path, appendonly: str) -> None:
                 wait_until(lambda: cluster.ready(0), "the node to be ready")
                 assert gaps_of(cluster.callers[0].poll("a", cursor=cursor, timeout=0)) == [("a", "lost")]
             assert publish(cluster.callers[0], 1)[0] not in ids
-            assert redis.ask("HGET", "{pushup}:4:state", "replicated") is None
+            assert redis.ask("HGET", "{pushup}:5:state", "replicated") is None
 
 
 def _restore(cluster: RedisCluster, redis: RedisServer, tmp_path: Path, places: dict[str, str]) -> None:

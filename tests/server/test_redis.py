@@ -175,9 +175,9 @@ def test_a_killed_node_is_listed_until_its_lease_ends_and_a_stopped_one_is_not(c
         everybody = ["killed", "node0", "node1", "node2", "stopped"]
         wait_until(lambda: names() == everybody, "all to be listed")
         stopped.stop(0)
-        assert cluster.redis.ask("ZCARD", "{pushup}:4:leases") == 4
+        assert cluster.redis.ask("ZCARD", "{pushup}:5:leases") == 4
         wait_until(lambda: names() == ["killed", "node0", "node1", "node2"], "who stopped to be gone")
-        leases = cluster.redis.ask("ZRANGE", "{pushup}:4:leases", 0, -1, "WITHSCORES")
+        leases = cluster.redis.ask("ZRANGE", "{pushup}:5:leases", 0, -1, "WITHSCORES")
         killed.nodes[0].signal(signal.SIGKILL)
         wait_until(lambda: names() == ["node0", "node1", "node2"], "who was killed to be gone")
         now = int(cluster.redis.ask("TIME")[0]) + 1
@@ -219,7 +219,7 @@ def test_stable_does_not_count_a_node_suspended_in_the_previous_epoch(cluster: R
     epoch = epoch_of(cluster.wait_until_one())
     cluster.nodes[2].signal(signal.SIGSTOP)
     try:
-        cluster.redis.ask("DEL", "{pushup}:4:state")
+        cluster.redis.ask("DEL", "{pushup}:5:state")
         told: list[Any] = []
         now = cluster.callers[0]
         wait_until(lambda: epoch not in now.call("GET", "/v1/cursor").value.get("cursor", epoch), "a new epoch")
@@ -250,7 +250,7 @@ def test_replicated_is_when_a_replica_has_it(redis: RedisServer, tmp_path: Path,
         wait_until(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"), "the replica")
         reply = try_to_publish(cluster.callers[0], [channel], 1, ack="replicated")
         assert (reply.value["ack"], reply.value["replicas"]) == ("replicated", 1)
-        assert replica.ask("XLEN", "{pushup}:4:log") == 1
+        assert replica.ask("XLEN", "{pushup}:5:log") == 1
         replica.signal(signal.SIGSTOP)
         reply = try_to_publish(cluster.callers[0], [channel], 2, ack="replicated", ack_timeout=0.5)
         assert (reply.status, reply.value["ack"]) == (201, "accepted")
@@ -439,7 +439,7 @@ def test_every_node_reports_what_redis_has_lost_as_a_gap(cluster: RedisCluster, 
     elif how == "flush":
         cluster.redis.ask("FLUSHALL")
     else:
-        cluster.redis.ask("DEL", "{pushup}:4:" + how)
+        cluster.redis.ask("DEL", "{pushup}:5:" + how)
     if how == "log":  # that what is in it is in the checkpoint, too, and all nodes know it: nothing is lost
         cluster.publish([channel], "new")
         for chain in chains:
@@ -467,7 +467,7 @@ def test_promises_hold_when_redis_keys_are_deleted(cluster: RedisCluster, channe
     chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
     accepted: list[Any] = []
     for key in random.Random(1).sample(KEYS * 2, len(KEYS) * 2):
-        cluster.redis.ask("DEL", "{pushup}:4:" + key)
+        cluster.redis.ask("DEL", "{pushup}:5:" + key)
         for n in range(3):
             data = f"{key} {len(accepted)} {n}"
             if try_to_publish(cluster.next(), [channel], data).status == 201:
@@ -487,7 +487,7 @@ def test_a_replica_that_lacks_messages_takes_over(redis: RedisServer, tmp_path: 
     with replica, cluster_at(redis, tmp_path, 3) as cluster:
         start = cluster.wait_until_one()
         cluster.publish([channel], "had")
-        wait_until(lambda: replica.ask("XLEN", "{pushup}:4:log") == 1, "the replica to have it")
+        wait_until(lambda: replica.ask("XLEN", "{pushup}:5:log") == 1, "the replica to have it")
         replica.ask("REPLICAOF", "NO", "ONE")
         lost = cluster.publish([channel], "had not")
         chains = [Chain(cluster, channel, cursor=start) for _ in range(3)]
@@ -696,9 +696,9 @@ def test_password_user_and_database(tmp_path: Path, channel: str) -> None:
         assert [data_of(caller.poll(channel, timeout=0)) for caller in cluster.callers] == [[1]] * 2
         with server.client() as client:
             client.ask("SELECT", "3")
-            assert client.ask("EXISTS", "{pushup}:4:state") == 1
+            assert client.ask("EXISTS", "{pushup}:5:state") == 1
             client.ask("SELECT", "0")
-            assert client.ask("EXISTS", "{pushup}:4:state") == 0
+            assert client.ask("EXISTS", "{pushup}:5:state") == 0
         cluster.start(f"redis://:wr0ng@{place}/3", ready=False)
         wait_until(lambda: any("WRONGPASS" in line for line in cluster.nodes[2].log_lines()), "the error")
         assert "the message log cannot be reached" in refused(cluster.callers[2], channel)

@@ -144,7 +144,7 @@ class Upgrade:
 
     def version(self) -> int:
         with self.cluster.redis.client() as client:
-            return int(client.ask("HGET", "{pushup}:4:state", "version"))
+            return int(client.ask("HGET", "{pushup}:5:state", "version"))
 
     def lifetime(self, server: Server, name: str) -> float:
         """How long a new channel lives, seconds."""
@@ -204,11 +204,11 @@ def check_that_it_touches_nothing(upgrade: Upgrade) -> None:
     with upgrade.cluster.redis.client() as client:
 
         def contents() -> list[Any]:
-            state = client.ask("HGETALL", "{pushup}:4:state")
-            return [state, client.ask("XLEN", "{pushup}:4:log"), client.ask("HLEN", "{pushup}:4:members")]
+            state = client.ask("HGETALL", "{pushup}:5:state")
+            return [state, client.ask("XLEN", "{pushup}:5:log"), client.ask("HLEN", "{pushup}:5:members")]
 
         fields = "saved", "sequence"
-        wait_until(lambda: len(set(client.ask("HMGET", "{pushup}:4:state", *fields))) == 1, "the last save")
+        wait_until(lambda: len(set(client.ask("HMGET", "{pushup}:5:state", *fields))) == 1, "the last save")
         before = contents()
         old = upgrade.cluster.start(ready=False)
         needed = f"version {NEXT_VERSION} of the state machine"

@@ -111,7 +111,7 @@ def test_channels_due_in_one_second_are_the_same_on_a_node_that_joins_later(redi
         with cluster.nodes[0].connect() as client:
             renew_the_oldest(client, due)
         last = int(first.cursor().rpartition("-")[2])
-        wait_until(lambda: int(redis.ask("HGET", "{pushup}:4:state", "saved")) >= last, "a save")
+        wait_until(lambda: int(redis.ask("HGET", "{pushup}:5:state", "saved")) >= last, "a save")
         cluster.start(channel_ttl_seconds=TTL_SECONDS)
         second = cluster.callers[1]
         assert len(ids(second)) == len(NAMES)
@@ -162,7 +162,7 @@ def test_redis_comes_back_without_the_last_save(redis: RedisServer, tmp_path: Pa
         chain = Chain(cluster, *both, cursor=cluster.wait_until_one())
 
         def saved() -> int:
-            return int(redis.ask("HGET", "{pushup}:4:state", "saved"))
+            return int(redis.ask("HGET", "{pushup}:5:state", "saved"))
 
         cluster.publish([both[0]], "saved")
         cluster.wait_until_saved()

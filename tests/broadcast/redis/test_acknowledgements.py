@@ -17,7 +17,7 @@ from pushup.core.cursor import Cursor
 from tests.broadcast.redis.fake_redis import FakeRedis
 
 ACCEPTED = Confirmation("accepted")
-STATE = b"{pushup}:4:state"
+STATE = b"{pushup}:5:state"
 
 
 def member(name: str, sequence: int, epoch: str = "e1") -> Member:

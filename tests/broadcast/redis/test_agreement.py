@@ -22,7 +22,7 @@ from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluste
 from tests.core.builders import ids, poll, publish
 from tests.next_version import NEXT_VERSION, next_version
 
-STATE, LOG, MEMBERS = b"{pushup}:4:state", b"{pushup}:4:log", b"{pushup}:4:members"
+STATE, LOG, MEMBERS = b"{pushup}:5:state", b"{pushup}:5:log", b"{pushup}:5:members"
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_before_that_nodes_can_be_replaced_by_older_ones(old: Cluster) -> None:
     assert is_one(old)
 
 
-@pytest.mark.parametrize("key", [b"{pushup}:4:leases", MEMBERS])
+@pytest.mark.parametrize("key", [b"{pushup}:5:leases", MEMBERS])
 def test_the_version_stays_while_a_node_may_be_unknown(old: Cluster, key: bytes) -> None:
     """Redis has lost the list of nodes: those that are silent may still be alive."""
     start_old(old)
@@ -143,7 +143,7 @@ def test_a_node_that_becomes_too_old_while_following(cluster: Cluster, logged_fa
     node = cluster.nodes[0]
     tail = cluster.redis.data[STATE][b"tag"]
     number = LATEST_VERSION + 1
-    keys = (STATE, LOG, b"{pushup}:4:vouchers")
+    keys = (STATE, LOG, b"{pushup}:5:vouchers")
     cluster.redis.run_script(
         "switch", keys, (tail, b"s", msgspec.json.encode(Upgrade(number)), b"version", b"%d" % number)
     )
@@ -233,7 +233,7 @@ def test_limits_change_by_one_entry(cluster: Cluster) -> None:
 # What a newer release has written in this format.
 
 
-KEPT = (STATE, LOG, b"{pushup}:4:rows")
+KEPT = (STATE, LOG, b"{pushup}:5:rows")
 """All but who is there."""
 
 NEWER = [b'{"type":"future"}', b'{"type":"close","channel":"a","why":1}']
@@ -306,7 +306,7 @@ def test_a_report_of_a_newer_release_is_read(cluster: Cluster, logged_failures: 
     report = {"id": "new", "name": "", "addresses": [], "cursor": "", "held_polls": 0, "version": "9", "why": 1}
     report |= {"latest_version": 2, "limits": msgspec.to_builtins(Limits()) | {"why": 1}}
     text = msgspec.json.encode(report)
-    keys = (STATE, b"{pushup}:4:leases", MEMBERS, b"{pushup}:state")
+    keys = (STATE, b"{pushup}:5:leases", MEMBERS, b"{pushup}:state")
     for _ in range(8):
         cluster.redis.run_script("report", keys, (b"new", text, b"3", b"0", b"3"))
         cluster.advance(1.0)
@@ -322,7 +322,7 @@ def test_a_report_of_a_newer_release_is_read(cluster: Cluster, logged_failures: 
 
 def append(cluster: Cluster, command: bytes) -> None:
     """Append this to the log, whatever it is."""
-    keys, after = (STATE, LOG, b"{pushup}:4:vouchers"), cluster.redis.data[STATE][b"tag"]
+    keys, after = (STATE, LOG, b"{pushup}:5:vouchers"), cluster.redis.data[STATE][b"tag"]
     assert cluster.redis.run_script("switch", keys, (after, b"odd", command)) == 1
 
 
@@ -425,7 +425,7 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
         command, history = msgspec.json.encode(publish("a")), cluster.redis.history.encode()
         for tag in (b"x.1", b"x.2"):
             cluster.redis.run_script("append", (STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
-        keys, other = (STATE, b"{pushup}:4:leases", b"{pushup}:4:members"), msgspec.json.encode(first)
+        keys, other = (STATE, b"{pushup}:5:leases", b"{pushup}:5:members"), msgspec.json.encode(first)
         for _ in range(round(STUCK_RETRY_SECONDS) + 3):
             cluster.redis.run_script("report", (*keys, b"{pushup}:state"), (b"a", other, b"3", b"0", b"3"))
             cluster.advance(1.0)
@@ -528,7 +528,7 @@ def test_a_checkpoint_that_is_older_than_remembered_is_loaded_and_saved_again(cl
     cluster.advance(1.5)
     assert saver.state.changes_known_after == 2
     held = [node.hold(poll("a", cursor=node.cursor, timeout=60.0)) for node in cluster.nodes]
-    cluster.redis.data[b"{pushup}:4:rows"] = dump[b"{pushup}:4:rows"]
+    cluster.redis.data[b"{pushup}:5:rows"] = dump[b"{pushup}:5:rows"]
     state = cluster.redis.data[STATE]
     state |= {name: dump[STATE][name] for name in (b"saved", b"checkpoint", b"rows")}
     cluster.publish(cluster.nodes[1], "b")

@@ -37,7 +37,7 @@ def cluster() -> Iterator[Cluster]:
         for n in range(20):
             cluster.do(node, batch(*[draft(f"c{n}-{m}", data=f'"{n} {m}"') for m in range(50)]))
         cluster.advance(2)
-        assert cluster.redis.data[b"{pushup}:4:state"][b"saved"] == b"1000"
+        assert cluster.redis.data[b"{pushup}:5:state"][b"saved"] == b"1000"
         yield cluster
 
 
@@ -53,7 +53,7 @@ def loading(cluster: Cluster) -> Any:
 
 
 def saved(cluster: Cluster) -> bytes:
-    at: bytes = cluster.redis.data[b"{pushup}:4:state"][b"saved"]
+    at: bytes = cluster.redis.data[b"{pushup}:5:state"][b"saved"]
     return at
 
 
@@ -63,7 +63,7 @@ def test_a_checkpoint_is_read_in_pieces(cluster: Cluster) -> None:
     node = cluster.start()
     assert cluster.redis.executed.count(SCAN) >= 3
     assert node.state.snapshot() == cluster.nodes[0].state.snapshot()
-    assert b"{pushup}:4:loads" not in cluster.redis.data
+    assert b"{pushup}:5:loads" not in cluster.redis.data
 
 
 def test_saves_wait_while_a_node_loads(cluster: Cluster) -> None:
@@ -88,7 +88,7 @@ def test_a_node_that_died_while_it_loaded_holds_saves_up_for_the_lease_only(clus
     assert saved(cluster) == b"1000"
     cluster.advance(10)
     assert saved(cluster) != b"1000"
-    assert b"{pushup}:4:loads" not in cluster.redis.data
+    assert b"{pushup}:5:loads" not in cluster.redis.data
 
 
 def test_a_lease_from_before_redis_clock_was_set_back_is_ignored(cluster: Cluster) -> None:
@@ -102,7 +102,7 @@ def test_a_lease_from_before_redis_clock_was_set_back_is_ignored(cluster: Cluste
 def test_reading_begins_again_if_the_checkpoint_was_saved_all_the_same(cluster: Cluster) -> None:
     """For instance by a node of an earlier release, which knows nothing of leases."""
     loading(cluster)
-    cluster.redis.data.pop(b"{pushup}:4:loads")
+    cluster.redis.data.pop(b"{pushup}:5:loads")
     scans = cluster.redis.executed.count(SCAN)
     first = cluster.nodes[0]
     epoch = first.state.cursor.epoch
@@ -186,7 +186,7 @@ class Reading:
 
     def save(self) -> None:
         """And trim the log as far as possible."""
-        self.redis.data.pop(b"{pushup}:4:loads", None)  # as a release before 0.2, which does not wait for who reads
+        self.redis.data.pop(b"{pushup}:5:loads", None)  # as a release before 0.2, which does not wait for who reads
         end = self.state.cursor.sequence
         assert now(self._log.save(self._saved, self.state.changes(), f"t{end}", keep_after=end))
         self.state.note_changes()
@@ -196,7 +196,7 @@ class Reading:
         """Do this when the reader asks for it the first time."""
 
         def before(words: list[bytes]) -> None:
-            if words[:2] == [name, b"{pushup}:4:" + key]:
+            if words[:2] == [name, b"{pushup}:5:" + key]:
                 self.reader.before = lambda words: None
                 interfere()
 
@@ -209,7 +209,7 @@ class Reading:
 
     def counts(self, name: bytes, key: bytes) -> list[int]:
         """How many items were asked for in each piece of this key."""
-        return [int(words[-1]) for words in self.reader.asked if words[:2] == [name, b"{pushup}:4:" + key]]
+        return [int(words[-1]) for words in self.reader.asked if words[:2] == [name, b"{pushup}:5:" + key]]
 
 
 def now(asked: Coroutine[Deferred[Any], Any, Any]) -> Any:
@@ -223,7 +223,7 @@ def test_where_no_epoch_has_begun_there_is_nothing_to_load() -> None:
     reading = Reading()
     reading.redis.data.clear()
     assert reading.load() is None
-    assert b"{pushup}:4:loads" not in reading.redis.data
+    assert b"{pushup}:5:loads" not in reading.redis.data
 
 
 def test_small_items_are_read_in_few_pieces() -> None:
@@ -297,7 +297,7 @@ def test_entries_that_come_while_a_node_reads_are_no_part_of_it() -> None:
 def test_what_else_changes_while_a_node_reads_does_not_matter() -> None:
     """Here the log goes on in another run of Redis, with another version."""
     reading = Reading(channels=1)
-    state = reading.redis.data[b"{pushup}:4:state"]
+    state = reading.redis.data[b"{pushup}:5:state"]
     reading.once(b"XRANGE", b"log", lambda: state.update({b"run": b"another", b"version": b"9"}))
     loaded = reading.load()
     assert loaded is not None
@@ -321,7 +321,7 @@ def test_a_checkpoint_with_a_row_missing_is_not_complete(change: Callable[[Any],
     reading.append(publish("a", key="k"))
     reading.save()
     reading.append(publish("b"))
-    rows = reading.redis.data[b"{pushup}:4:rows"]
+    rows = reading.redis.data[b"{pushup}:5:rows"]
     if when == "before":
         change(rows)
     else:
@@ -337,7 +337,7 @@ def test_a_checkpoint_without_the_last_entries_is_complete_but_not_whole() -> No
     reading.append(publish("a"))
     reading.save()
     reading.append(publish("b"), publish("c"))
-    reading.redis.data[b"{pushup}:4:log"].rows.pop()
+    reading.redis.data[b"{pushup}:5:log"].rows.pop()
     loaded = reading.load()
     assert loaded is not None
     assert (loaded.complete, loaded.is_whole, len(loaded.entries)) == (True, False, 1)
@@ -477,7 +477,7 @@ def test_many_changes_are_saved_at_once() -> None:
         counts = [0]
         for n in range(20):
             cluster.do(cluster.nodes[0], batch(*[draft(f"c{n}") for _ in range(SAVE_CHANGES // 4)]))
-            rows = cluster.redis.data.get(b"{pushup}:4:rows", {})
+            rows = cluster.redis.data.get(b"{pushup}:5:rows", {})
             counts.append(sum(key.startswith(b"messages/") for key in rows))
         saves = [after - before for before, after in pairwise(counts) if after > before]
         assert sum(saves) >= 4 * SAVE_CHANGES
@@ -489,7 +489,7 @@ def test_reports_come_no_faster_while_saves_have_to_wait() -> None:
     with cluster_of(1) as cluster:
         redis: FakeRedis = cluster.redis
         cluster.do(cluster.nodes[0], batch(*[draft("c") for _ in range(SAVE_CHANGES)]))
-        redis.data[b"{pushup}:4:loads"] = SortedSet({b"other": redis.now() + 30})
+        redis.data[b"{pushup}:5:loads"] = SortedSet({b"other": redis.now() + 30})
         cluster.do(cluster.nodes[0], batch(*[draft("c") for _ in range(SAVE_CHANGES)]))
         redis.executed.clear()
         for _ in range(20):

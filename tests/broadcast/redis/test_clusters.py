@@ -21,9 +21,9 @@ from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, 
 from tests.core.builders import gaps, ids, poll, publish
 from tests.net.observed_log import logged_at
 
-STATE = b"{pushup}:4:state"
+STATE = b"{pushup}:5:state"
 FORMAT_KEY = b"{pushup}:state"
-KEPT = (STATE, b"{pushup}:4:log", b"{pushup}:4:rows")
+KEPT = (STATE, b"{pushup}:5:log", b"{pushup}:5:rows")
 """All but who is there."""
 
 
@@ -120,7 +120,7 @@ def test_an_address_that_leads_to_another_cluster_for_a_while(here: Place, other
     assert "Redis (redis_prefix pushup)" in line
     assert "restart it" in line
     assert other.content() == before
-    assert b"{pushup}:4:vouchers" not in other.redis.data
+    assert b"{pushup}:5:vouchers" not in other.redis.data
     here.publish(here.nodes[1], "a")
     here.lead_to(node, here.redis)
     here.advance(4.0)

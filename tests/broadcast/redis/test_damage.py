@@ -11,7 +11,7 @@ from tests.broadcast.redis.commands import Data, SortedSet, Stream
 from tests.broadcast.redis.following_nodes import Cluster
 from tests.core.builders import poll, publish
 
-PREFIX = b"{pushup}:4:"
+PREFIX = b"{pushup}:5:"
 STATE = PREFIX + b"state"
 FORMAT_KEY = b"{pushup}:state"
 FIELDS = tuple(b"epoch sequence time tag run saved checkpoint rows waits cluster founded replicated".split())

@@ -18,7 +18,7 @@ from tests.broadcast.redis.fake_redis import Link
 from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, Poller
 from tests.core.builders import ids, poll, publish
 
-STATE = b"{pushup}:4:state"
+STATE = b"{pushup}:5:state"
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_a_node_that_leaves_is_not_current(cluster: Cluster) -> None:
     other.stop()
     assert refuses(other)
     cluster.settle()
-    assert len(cluster.redis.data[b"{pushup}:4:leases"]) == 1
+    assert len(cluster.redis.data[b"{pushup}:5:leases"]) == 1
     assert refuses(other)
     cluster.nodes.remove(other)
     assert not refuses(first)

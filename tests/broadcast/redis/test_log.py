@@ -112,7 +112,7 @@ def test_the_names_of_the_keys(log: ReadLog) -> None:
     log.redis.step()
     assert {key.decode() for key in log.redis.data} == {
         "{pushup}:state",
-        *["{pushup}:4:" + name for name in names.split()],
+        *["{pushup}:5:" + name for name in names.split()],
     }
     log.redis.settle()
 
@@ -168,7 +168,7 @@ def damage(log: ReadLog, number: int, field: bytes, value: bytes | None) -> None
     fields.pop(field)
     if value is not None:
         fields[field] = value
-    rows = log.redis.data[b"{pushup}:4:log"].rows
+    rows = log.redis.data[b"{pushup}:5:log"].rows
     rows[number] = (rows[number][0], [word for pair in fields.items() for word in pair])
 
 
@@ -218,8 +218,8 @@ def test_only_one_entry_follows_another(log: ReadLog) -> None:
     log.append(publish("a"))
     before = log.redis.dump()
     assert log.now(log.log.switch(b"e1", "s", Continue("e2"), epoch="e2")) is False
-    assert log.redis.data[b"{pushup}:4:state"] == before[b"{pushup}:4:state"]
-    assert len(log.redis.data[b"{pushup}:4:log"].rows) == 1
+    assert log.redis.data[b"{pushup}:5:state"] == before[b"{pushup}:5:state"]
+    assert len(log.redis.data[b"{pushup}:5:log"].rows) == 1
 
 
 def test_an_epoch_replaces_the_one_it_names(log: ReadLog) -> None:
@@ -235,7 +235,7 @@ def test_an_epoch_replaces_no_entry_that_its_node_does_not_know(log: ReadLog) ->
     head = empty_head("e2", Limits())
     log.append(publish("a"), publish("a", key="k"))
     assert log.now(log.log.begin("e1", head, after=b"t0")) is False
-    assert len(log.redis.data[b"{pushup}:4:log"].rows) == 2
+    assert len(log.redis.data[b"{pushup}:5:log"].rows) == 2
     assert not [key for key in log.redis.data if b"begin" in key]
     assert log.now(log.log.begin("e1", head, after=b"t1")) is True
 
@@ -244,11 +244,11 @@ def test_no_epoch_begins_beside_a_log_of_another_format(log: ReadLog) -> None:
     """It may have come between this node's look at the format and its request to begin."""
     head = empty_head("e2", Limits())
     log.redis.data[b"{pushup}:state"] = b"5"
-    before = log.redis.data[b"{pushup}:4:state"].copy()
+    before = log.redis.data[b"{pushup}:5:state"].copy()
     reply = log.now(log.log.begin("e1", head))
     assert isinstance(reply, ErrorReply)
     assert str(reply) == "FORMAT the message log has format 5"
-    assert (log.redis.data[b"{pushup}:state"], log.redis.data[b"{pushup}:4:state"]) == (b"5", before)
+    assert (log.redis.data[b"{pushup}:state"], log.redis.data[b"{pushup}:5:state"]) == (b"5", before)
 
 
 def test_a_format_that_was_evicted_is_written_again(log: ReadLog) -> None:
@@ -286,7 +286,7 @@ def test_who_vouches(log: ReadLog) -> None:
     run, log.log.run = log.log.run, "a later one"
     assert vouchers("d", None).by_node == {}
     log.log.run = run
-    del log.redis.data[b"{pushup}:4:leases"]
+    del log.redis.data[b"{pushup}:5:leases"]
     assert vouchers("d", None).members == frozenset("ab")
     assert log.now(log.log.switch(b"e1", "s", Continue("e2"), epoch="e2")) is True
     assert vouchers("d", None).by_node == {}
@@ -329,7 +329,7 @@ def test_earlier_and_later_epochs(log: ReadLog) -> None:
 def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> None:
     """If the log has entries before a sequence but not the sequence it was lost; otherwise it was trimmed."""
     log.append(*[publish("a")] * 6)
-    rows = log.redis.data[b"{pushup}:4:log"].rows
+    rows = log.redis.data[b"{pushup}:5:log"].rows
     del rows[2:4]
     assert log.find(Cursor("e1", 3), b"t2") is LastEntry.MISSING
     assert log.find(Cursor("e1", 4), b"t3") is LastEntry.CONTAINED
@@ -347,13 +347,13 @@ def test_a_hole_is_a_loss_and_a_log_that_begins_later_is_not(log: ReadLog) -> No
 def test_what_a_log_that_begins_later_says(log: ReadLog) -> None:
     """That an entry of another chain is at a place, or right after it; nothing of the places before that."""
     log.append(*[publish("a")] * 3, batch(draft("a"), draft("a"), draft("a")), publish("a"))
-    rows = log.redis.data[b"{pushup}:4:log"].rows
+    rows = log.redis.data[b"{pushup}:5:log"].rows
     del rows[:3]  # it begins with the batch, 4 to 6
     for sequence, found in ((1, LastEntry.UNKNOWN), (2, LastEntry.UNKNOWN), (3, LastEntry.MISSING),
                             (4, LastEntry.MISSING), (5, LastEntry.MISSING), (6, LastEntry.MISSING)):  # fmt: skip
         assert log.find(Cursor("e1", sequence), b"other") is found, sequence
     assert log.find(Cursor("e2", 1), b"other") is LastEntry.MISSING
-    log.redis.data[b"{pushup}:4:state"].clear()
+    log.redis.data[b"{pushup}:5:state"].clear()
     assert log.find(Cursor("e1", 1), b"other") is LastEntry.UNKNOWN
 
 
@@ -362,7 +362,7 @@ def test_an_entry_that_cannot_be_read_says_nothing_of_its_place(log: ReadLog) ->
     log.append(*[publish("a")] * 4)
     damage(log, 1, b"command", b"{}")
     assert log.find(Cursor("e1", 2), b"other") is LastEntry.MISSING
-    del log.redis.data[b"{pushup}:4:log"].rows[0]
+    del log.redis.data[b"{pushup}:5:log"].rows[0]
     assert log.find(Cursor("e1", 1), b"other") is LastEntry.UNKNOWN
     assert log.find(Cursor("e1", 1), b"t0") is LastEntry.CONTAINED
 
@@ -398,7 +398,7 @@ def test_a_save_trims_the_log(log: ReadLog, keep_after: int, kept: list[int]) ->
     state = log.state()
     log.append(*[publish("a")] * 2)
     assert log.save(state, keep_after=keep_after) is True
-    assert [number for number, _ in log.redis.data[b"{pushup}:4:log"].rows] == kept
+    assert [number for number, _ in log.redis.data[b"{pushup}:5:log"].rows] == kept
 
 
 def test_a_report_says_where_the_checkpoint_is(log: ReadLog) -> None:
@@ -428,13 +428,13 @@ def test_a_save_adds_what_has_changed_only(log: ReadLog) -> None:
     log.append(publish("a", key="k"))
     state = log.state()
     assert log.save(state) is True
-    before = log.redis.data[b"{pushup}:4:rows"].copy()
+    before = log.redis.data[b"{pushup}:5:rows"].copy()
     state.note_changes()
     log.append(Create("b"))
     for logged in log.now(log.log.read("e1", 1)):
         state.apply(logged.entry)
     assert log.save(state, 1) is True
-    rows = log.redis.data[b"{pushup}:4:rows"]
+    rows = log.redis.data[b"{pushup}:5:rows"]
     assert rows.pop(b"channels/b")
     assert rows == before
     assert set(rows) == {b"channels/a", b"messages/1", b"keys/k"}

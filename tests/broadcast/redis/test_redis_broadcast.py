@@ -197,7 +197,7 @@ def test_a_permanent_failure_does_not_fill_the_log(cluster: Cluster, log: list[s
     cluster.advance(1.0)
     cluster.nodes[0].append(publish("a"))
     links_of(cluster, cluster.nodes[0])[1].execute_next()
-    cluster.redis.data[b"{pushup}:4:log"].rows[-1][1][7] = b'{"type":'
+    cluster.redis.data[b"{pushup}:5:log"].rows[-1][1][7] = b'{"type":'
     cluster.advance(20.0)
     assert ["cannot read the entry" in line for line in log] == [True] * len(cluster.nodes)
 
@@ -273,7 +273,7 @@ def test_room_is_freed_however_a_publication_ends(
     elif how == "lost":
         cluster.redis.cut()
     elif how == "new epoch":
-        cluster.redis.data[b"{pushup}:4:state"].update({b"epoch": b"another", b"tag": b"another"})
+        cluster.redis.data[b"{pushup}:5:state"].update({b"epoch": b"another", b"tag": b"another"})
     else:
         reading, appending = links_of(cluster, narrow)
         for _ in range(10):
@@ -571,7 +571,7 @@ def test_an_entry_that_cannot_be_read_is_not_skipped(cluster: Cluster, log: list
     cursors = [node.cursor for node in cluster.nodes]
     outcomes = cluster.nodes[0].append(publish("a"))
     links_of(cluster, cluster.nodes[0])[1].execute_next()
-    cluster.redis.data[b"{pushup}:4:log"].rows[-1][1][7] = b'{"type":'
+    cluster.redis.data[b"{pushup}:5:log"].rows[-1][1][7] = b'{"type":'
     cluster.advance(0.1)
     assert not any(node.follows for node in cluster.nodes)
     assert all("cannot read the entry" in shown(node.broadcast.why_not_ready()) for node in cluster.nodes)
@@ -663,10 +663,10 @@ def test_a_loss_starts_one_new_epoch_for_all_nodes(cluster: Cluster, log: list[s
     elif how == "rolled back":
         cluster.redis.restart(dump)
     elif how == "state":
-        del cluster.redis.data[b"{pushup}:4:state"]
+        del cluster.redis.data[b"{pushup}:5:state"]
     elif how == "log and its entries":
-        cluster.redis.restart({**cluster.redis.data, b"{pushup}:4:log": dump.get(b"{pushup}:4:log")})
-        cluster.redis.data[b"{pushup}:4:state"].update(dump[b"{pushup}:4:state"])
+        cluster.redis.restart({**cluster.redis.data, b"{pushup}:5:log": dump.get(b"{pushup}:5:log")})
+        cluster.redis.data[b"{pushup}:5:state"].update(dump[b"{pushup}:5:state"])
     elif how == "forked":
         cluster.redis.restart(dump)
         append_as_a_stranger(cluster.redis, before.epoch)
@@ -692,7 +692,7 @@ def test_a_loss_starts_one_new_epoch_for_all_nodes(cluster: Cluster, log: list[s
 
 def append_as_a_stranger(redis: FakeRedis, epoch: str, name: str = "stranger") -> None:
     """Append as a node that the others do not know."""
-    keys, history = (b"{pushup}:4:state", b"{pushup}:4:log"), redis.history.encode()
+    keys, history = (b"{pushup}:5:state", b"{pushup}:5:log"), redis.history.encode()
     command = msgspec.json.encode(publish("b"))
     redis.run_script(
         "append", keys, (epoch.encode(), b"%s.%d" % (name.encode(), len(redis.executed)), b"1", command, history)
@@ -714,7 +714,7 @@ def test_a_node_that_reacts_late_to_a_loss_follows_the_epoch_of_the_others(clust
                 late, link.stuck = link, True
             link.step()
     cluster.advance(2.0)
-    begun = cluster.redis.data[b"{pushup}:4:state"][b"epoch"].decode()
+    begun = cluster.redis.data[b"{pushup}:5:state"][b"epoch"].decode()
     assert sum(node.node.cursor.epoch == begun for node in cluster.nodes) == 2
     late.stuck = False
     cluster.advance(3.0)
@@ -759,7 +759,7 @@ def test_epochs_increase_although_the_clock_was_set_back(log: list[str]) -> None
     cluster.redis.data = ahead.redis.dump()
     node = cluster.start()
     before = node.node.cursor.epoch
-    assert before == ahead.redis.data[b"{pushup}:4:state"][b"epoch"].decode()
+    assert before == ahead.redis.data[b"{pushup}:5:state"][b"epoch"].decode()
     cluster.redis.data.clear()
     cluster.advance(2.0)
     assert node.follows
@@ -898,7 +898,7 @@ def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
     for n in range(5):
         cluster.publish(cluster.nodes[2], "a", data=str(n))
         cluster.advance(1.5)
-        saved = int(cluster.redis.data[b"{pushup}:4:state"][b"saved"])
+        saved = int(cluster.redis.data[b"{pushup}:5:state"][b"saved"])
         assert saved == n + 1
     save = SCRIPTS[2].sha.encode()
     saved_by = [save in links_of(cluster, node)[1].scripts for node in cluster.nodes]
@@ -916,7 +916,7 @@ def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
     cluster.crash(cluster.nodes[0])
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(5.0)
-    assert int(cluster.redis.data[b"{pushup}:4:state"][b"saved"]) == 6
+    assert int(cluster.redis.data[b"{pushup}:5:state"][b"saved"]) == 6
 
 
 def test_a_busy_log_is_saved_each_second_and_not_more_often(cluster: Cluster) -> None:
@@ -926,7 +926,7 @@ def test_a_busy_log_is_saved_each_second_and_not_more_often(cluster: Cluster) ->
     for _ in range(50):
         cluster.publish(cluster.nodes[1], "a")
         cluster.advance(0.1)
-        saved.add(cluster.redis.data[b"{pushup}:4:state"][b"saved"])
+        saved.add(cluster.redis.data[b"{pushup}:5:state"][b"saved"])
     assert 4 <= len(saved) <= 6
 
 
@@ -941,7 +941,7 @@ def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> 
         for n in range(int(seconds / 5)):
             cluster.publish(cluster.nodes[0], "a", data=str(n))
             cluster.advance(5.0, 0.25)
-        rows = cluster.redis.data[b"{pushup}:4:log"].rows
+        rows = cluster.redis.data[b"{pushup}:5:log"].rows
         assert (rows[0][0] <= node.state.cursor.sequence + 1) is read_on
         node.connector.is_cut_off = False
         cluster.advance(8.0, 0.25)
@@ -962,7 +962,7 @@ def test_the_log_of_a_new_epoch_reaches_back_for_a_minute(cluster: Cluster, log:
     for _ in range(20):
         cluster.publish(cluster.nodes[0], "a")
         cluster.advance(3.0, 0.25)
-    assert [number for number, _ in cluster.redis.data[b"{pushup}:4:log"].rows] == [*range(51, 71)]
+    assert [number for number, _ in cluster.redis.data[b"{pushup}:5:log"].rows] == [*range(51, 71)]
 
 
 def test_a_checkpoint_that_is_up_to_date_is_not_saved(cluster: Cluster) -> None:
@@ -1002,9 +1002,9 @@ def test_what_was_erased_leaves_redis_although_nothing_else_happens(cluster: Clu
     assert is_somewhere(cluster)
     cluster.advance(15.0, 0.5)
     assert not is_somewhere(cluster)
-    before = cluster.redis.dump()[b"{pushup}:4:state"]
+    before = cluster.redis.dump()[b"{pushup}:5:state"]
     cluster.advance(3 * LOG_SECONDS, 0.5)
-    after = cluster.redis.dump()[b"{pushup}:4:state"]
+    after = cluster.redis.dump()[b"{pushup}:5:state"]
     assert (before[b"saved"], before[b"sequence"]) == (after[b"saved"], after[b"sequence"])
     assert is_consistent(cluster)
 
@@ -1056,7 +1056,7 @@ def test_missing_data_is_noticed_when_saving(cluster: Cluster, log: list[str]) -
     cluster.do(cluster.nodes[0], Create("named", 500.0))
     cluster.advance(1.5)
     epoch = cluster.nodes[0].node.cursor.epoch
-    del cluster.redis.data[b"{pushup}:4:rows"]
+    del cluster.redis.data[b"{pushup}:5:rows"]
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(3.0)
     assert is_consistent(cluster)
@@ -1088,7 +1088,7 @@ def test_running_nodes_know_each_other(cluster: Cluster) -> None:
 def test_an_invalid_report_is_logged(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
     """The line has a traceback, and the nodes reconnect until they can read all reports."""
     cluster.advance(1.0)
-    cluster.redis.data[b"{pushup}:4:members"][b"node2"] = b"{}"
+    cluster.redis.data[b"{pushup}:5:members"][b"node2"] = b"{}"
     cluster.clock.advance(0.2)
     cluster.crash(cluster.nodes[2])
     cluster.advance(1.0)
@@ -1179,7 +1179,7 @@ def test_a_node_in_the_previous_epoch_has_not_applied_the_new_one(
     for link in links_of(cluster, stopped_node):
         link.stuck = True
     stopped_node.connector.is_cut_off = True
-    cluster.redis.data[b"{pushup}:4:state"].clear()  # connections stay open
+    cluster.redis.data[b"{pushup}:5:state"].clear()  # connections stay open
     cluster.advance(1.0)
     assert node.node.cursor.epoch != stopped_node.node.cursor.epoch
     received = node.confirm("stable", cluster.publish(node, "a"), 30.0)
@@ -1207,7 +1207,7 @@ def test_nothing_is_stable_while_redis_has_forgotten_the_nodes(
     appending.stuck = True
     received = node.confirm("stable", cluster.publish(node, "a"), 30.0)
     cluster.advance(1.0)
-    del cluster.redis.data[b"{pushup}:4:" + key]
+    del cluster.redis.data[b"{pushup}:5:" + key]
     cluster.advance(1.0)
     assert [member.id for member in node.node.members()] == ["node0", "node1"]
     assert received == []
@@ -1249,7 +1249,7 @@ def test_numbers_that_do_not_follow_are_no_bug_of_the_state(cluster: Cluster, lo
     """The chain fits, and the sequences have a hole: the node does not apply the entry, and what it has is good."""
     node = cluster.nodes[0]
     seen = cluster.publish(node, "a")
-    state = cluster.redis.data[b"{pushup}:4:state"]
+    state = cluster.redis.data[b"{pushup}:5:state"]
     state[b"sequence"] = b"2"
     append_as_a_stranger(cluster.redis, seen.epoch)
     with logged_at("critical") as lines:

@@ -273,16 +273,16 @@ class Simulation:
 
     def _knows(self, node: FollowingNode) -> bool:
         """Whether Redis has everything that the node has applied."""
-        log = self.cluster.redis.data.get(b"{pushup}:4:log", Stream())
-        state = self.cluster.redis.data.get(b"{pushup}:4:state", {})
+        log = self.cluster.redis.data.get(b"{pushup}:5:log", Stream())
+        state = self.cluster.redis.data.get(b"{pushup}:5:state", {})
         tag = node.broadcast.tag
         return state.get(b"tag") == tag or any(tag in (fields[3], fields[5]) for _, fields in log.rows)
 
     def trim(self) -> None:
         """The log is trimmed as far as the checkpoint reaches."""
         data = self.cluster.redis.data
-        if b"{pushup}:4:log" in data and b"{pushup}:4:state" in data:
-            data[b"{pushup}:4:log"].trim(b"%d" % (int(data[b"{pushup}:4:state"].get(b"saved", b"0")) + 1))
+        if b"{pushup}:5:log" in data and b"{pushup}:5:state" in data:
+            data[b"{pushup}:5:log"].trim(b"%d" % (int(data[b"{pushup}:5:state"].get(b"saved", b"0")) + 1))
 
     def deny(self) -> None:
         """Redis refuses writes for a while."""
@@ -302,13 +302,13 @@ class Simulation:
 
     def evict(self) -> None:
         self.forget_epoch()
-        self.cluster.redis.data.pop(b"{pushup}:4:" + self.random.choice(KEYS), None)
+        self.cluster.redis.data.pop(b"{pushup}:5:" + self.random.choice(KEYS), None)
 
     def forget_epoch(self) -> None:
         """From here on the existing epochs may have forks."""
         self.cluster.clock.advance(0.002)  # two epochs of the same millisecond differ only by chance
         self.forked |= {node.node.cursor.epoch for node in self.cluster.nodes}
-        states = [data.get(b"{pushup}:4:state", {}) for data in (self.cluster.redis.data, *self.dumps)]
+        states = [data.get(b"{pushup}:5:state", {}) for data in (self.cluster.redis.data, *self.dumps)]
         self.forked |= {state[b"epoch"].decode() for state in states if b"epoch" in state}
 
     # Checks.

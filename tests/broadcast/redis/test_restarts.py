@@ -21,7 +21,7 @@ from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, 
 from tests.core.builders import ids, poll, publish
 from tests.net.observed_log import logged_at
 
-STATE = b"{pushup}:4:state"
+STATE = b"{pushup}:5:state"
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_node_that_only_another_node_knows_must_vouch(cluster: Cluster) -> Non
     other = cluster.nodes[0]
     dump = cluster.redis.dump()
     for key in (b"leases", b"members"):
-        del dump[b"{pushup}:4:" + key]
+        del dump[b"{pushup}:5:" + key]
     new = cluster.start()
     cluster.advance(0.5)
     assert [member.id for member in other.node.members()] == ["node0", "node1", "node2"]
@@ -185,7 +185,7 @@ def test_a_node_without_a_state_vouches_for_nothing(cluster: Cluster) -> None:
         cluster.nodes.pop().stop()
         cluster.settle()
     cluster.redis.restart(dump)
-    cluster.redis.data.pop(b"{pushup}:4:members")
+    cluster.redis.data.pop(b"{pushup}:5:members")
     cluster.start()
     cluster.advance(VOUCH_SECONDS + 2.0)
     assert told(cluster, f"{seen.epoch}-{seen.sequence}") == ["lost"]
@@ -342,12 +342,12 @@ def test_vouchers_of_an_earlier_run_do_not_count(cluster: Cluster) -> None:
     second.connector.is_cut_off = True
     cluster.redis.restart()
     cluster.advance(0.5)
-    assert b"node0" in cluster.redis.data[b"{pushup}:4:vouchers"]
+    assert b"node0" in cluster.redis.data[b"{pushup}:5:vouchers"]
     cluster.crash(first)
     second.connector.is_cut_off = False
     cluster.redis.restart()
     cluster.advance(VOUCH_SECONDS - 0.5)
-    assert b"node0" in cluster.redis.data[b"{pushup}:4:vouchers"]
+    assert b"node0" in cluster.redis.data[b"{pushup}:5:vouchers"]
     assert not second.follows
     cluster.advance(5.0)
     assert told(cluster, seen) == ["lost"]
@@ -387,7 +387,7 @@ def test_a_node_that_has_not_read_the_new_name_yet(cluster: Cluster) -> None:
     new = next_epoch(seen.epoch, cluster.clock.seconds(), lambda: 0.0, "")
     cluster.redis.run_script(
         "switch",
-        (STATE, b"{pushup}:4:log", b"{pushup}:4:vouchers"),
+        (STATE, b"{pushup}:5:log", b"{pushup}:5:vouchers"),
         (b"node0.1", b"s", b'{"type":"continue","epoch":"%s"}' % new.encode(), b"epoch", new.encode()),
     )
     cluster.advance(1.0)
@@ -447,7 +447,7 @@ def test_a_new_epoch_begins_with_the_channels_before_an_entry_that_is_no_good(
     while cluster.nodes:
         cluster.crash(cluster.nodes[0])
     if how == "cannot be read":
-        cluster.redis.data[b"{pushup}:4:log"].rows[1][1][7] = b'{"type":'
+        cluster.redis.data[b"{pushup}:5:log"].rows[1][1][7] = b'{"type":'
     else:
         apply = ReplicatedState.apply
 
@@ -549,7 +549,7 @@ def test_the_keys_of_a_node_and_of_the_log_are_kept(cluster: Cluster) -> None:
         words = msgspec.json.encode(publish("a", key=f"other{n}"))
         cluster.redis.run_script(
             "append",
-            (STATE, b"{pushup}:4:log"),
+            (STATE, b"{pushup}:5:log"),
             (state[b"epoch"], b"s%d" % n, b"1", words, cluster.redis.history.encode()),
         )
     for each in cluster.nodes:
@@ -589,7 +589,7 @@ def test_a_refused_publication_does_not_succeed_later(logged_failures: list[str]
         cluster.advance(2.5)
         assert isinstance(cluster.do(node, publish("b", key="refused")), Overloaded)
         cluster.crash(node)
-        del cluster.redis.data[b"{pushup}:4:rows"]
+        del cluster.redis.data[b"{pushup}:5:rows"]
         new = cluster.start()
         cluster.advance(2.0)
         assert cluster.publish(new, "b", key="refused").epoch == epoch_of(cluster) != node.state.cursor.epoch

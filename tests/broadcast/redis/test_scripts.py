@@ -49,7 +49,7 @@ LIMITS = Limits(retention_seconds=1e6, retention_messages=7, keys_limit=5)
 
 STRANGE = (
     "0", "007", "1e3", "-1", "nan", "inf", "0x10", "", " ", "a b", "a\nb", "a\x00b", "'\"\\", "%s%d%%", "nil", "false",
-    "{pushup}:4:state", "é", "e\u0301", "\u2028", "\N{GRINNING FACE}", "\U0010ffff", "\u202e", "x" * 255,
+    "{pushup}:5:state", "é", "e\u0301", "\u2028", "\N{GRINNING FACE}", "\U0010ffff", "\u202e", "x" * 255,
 )  # fmt: skip
 
 
@@ -244,7 +244,7 @@ class Pair:
         tag = self.random.choice((tail.tag, f"t{self.random.randrange(self.tags + 1)}".encode()))
         epoch = self.random.choice((self.epoch, self.epoch, "e0", "e99"))
         self.both("find", lambda log: log.find(Cursor(epoch, sequence), tag))
-        log = self.redis.data.get(b"{pushup}:4:log", Stream())
+        log = self.redis.data.get(b"{pushup}:5:log", Stream())
         if log.rows and log.rows[-1][0] > sequence:
             self.both("read", lambda log: log.entries(sequence, self.epoch))
 
@@ -260,9 +260,9 @@ class Pair:
             if self.both("begin", lambda log: log.now(log.log.begin(over, head, rows))):
                 self.epoch = new
         elif random.random() < 0.5:
-            key = "{pushup}:4:" + random.choice(("log", "rows", "leases", "members", "state"))
+            key = "{pushup}:5:" + random.choice(("log", "rows", "leases", "members", "state"))
             self.both("del", lambda log: bool(log.now(_ask(log, "DEL", key))))
-            if key == "{pushup}:4:state":
+            if key == "{pushup}:5:state":
                 self.epoch = self.new_name()
                 assert self.both("begin anew", lambda log: log.begin(self.epoch))
         else:
@@ -339,7 +339,7 @@ def test_the_in_memory_redis_behaves_like_a_real_one(log: Log, fake: FakeRedis, 
             assert [id for id, _ in rows] == [b"%d-0" % number for number, _ in value.rows]  # noqa: A001
         elif isinstance(value, bytes):
             assert client.ask("GET", key) == value
-        elif key not in (b"{pushup}:4:leases", b"{pushup}:4:state"):
+        elif key not in (b"{pushup}:5:leases", b"{pushup}:5:state"):
             flat = client.ask("HGETALL", key)
             assert dict(zip(flat[::2], flat[1::2], strict=True)) == value
 
@@ -386,10 +386,10 @@ def test_large_sequences_are_exact(log: Log, client: RedisClient) -> None:
     """Beyond 2**31 and 10**15 no sequence is rounded or written with an exponent."""
     log.begin()
     for start in (2**31 - 1, 10**15 - 1, 2**53 - 3):
-        client.ask("HSET", "{pushup}:4:state", "sequence", start)
+        client.ask("HSET", "{pushup}:5:state", "sequence", start)
         assert log.append(publish("a")) == start + 1
-        assert client.ask("HGET", "{pushup}:4:state", "sequence") == b"%d" % (start + 1)
-        assert client.ask("XREVRANGE", "{pushup}:4:log", "+", "-", "COUNT", "1")[0][0] == b"%d-0" % (start + 1)
+        assert client.ask("HGET", "{pushup}:5:state", "sequence") == b"%d" % (start + 1)
+        assert client.ask("XREVRANGE", "{pushup}:5:log", "+", "-", "COUNT", "1")[0][0] == b"%d-0" % (start + 1)
 
 
 def test_time_never_goes_back(log: Log, client: RedisClient) -> None:
@@ -399,7 +399,7 @@ def test_time_never_goes_back(log: Log, client: RedisClient) -> None:
     seconds, microseconds = client.ask("TIME")
     now = int(seconds) + int(microseconds) / 1e6
     assert now - 5 < entry_of(log.entries()[0]).time <= now
-    client.ask("HSET", "{pushup}:4:state", "time", f"{now + 1000:.6f}")
+    client.ask("HSET", "{pushup}:5:state", "time", f"{now + 1000:.6f}")
     for tag in "bc":
         log.append(publish("a"), tag=tag)
     times = [entry_of(logged).time for logged in log.entries()]
@@ -414,15 +414,15 @@ def test_a_log_in_another_epoch_accepts_nothing(log: Log, client: RedisClient) -
     assert log.begin("e1")
     state = log.state()
     state.apply(Entry("e1", 1, 1e9, publish("a")))
-    stored = client.ask("HGETALL", "{pushup}:4:state")
+    stored = client.ask("HGETALL", "{pushup}:5:state")
     assert not log.begin("e2")
     assert not log.begin("e2", over="e0")
     assert isinstance(log.append(publish("a"), epoch="e2"), EpochOver)
     assert log.begin("e2", over="e1")
     assert log.save(state, 0) is False
     assert log.load().tail.epoch == "e2"
-    assert client.ask("HGETALL", "{pushup}:4:state") != stored
-    assert sorted(client.ask("KEYS", "*")) == [b"{pushup}:4:state", b"{pushup}:state"]
+    assert client.ask("HGETALL", "{pushup}:5:state") != stored
+    assert sorted(client.ask("KEYS", "*")) == [b"{pushup}:5:state", b"{pushup}:state"]
 
 
 def test_nothing_is_appended_to_a_server_that_was_a_replica(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ def test_the_epoch_goes_on_under_a_new_name(log: Log, client: RedisClient) -> No
     assert log.now(log.log.switch(b"t0", "s", Continue("e2"), epoch="e2", run=log.log.run)) is True
     assert log.now(log.log.switch(b"t0", "z", Continue("e3"), epoch="e3", run="z")) is False
     assert log.tail() == Tail("e2", 2, b"s", log.log.run, LATEST_VERSION, "e1", log.tail().founded)
-    assert client.ask("EXISTS", "{pushup}:4:vouchers") == 0
+    assert client.ask("EXISTS", "{pushup}:5:vouchers") == 0
     assert isinstance(log.append(publish("a"), tag="t1"), EpochOver)
     assert log.append(publish("b"), epoch="e2", tag="t2") == 3
     state = log.state()
@@ -491,7 +491,7 @@ def test_an_epoch_begins_with_its_run_and_version(log: Log, client: RedisClient)
     log.now(log.log.vouch("n", ["n"]))
     assert log.begin()
     assert log.tail() == Tail("e1", 0, b"e1", log.log.run, LATEST_VERSION, "e1", log.tail().founded)
-    assert client.ask("EXISTS", "{pushup}:4:vouchers") == 0
+    assert client.ask("EXISTS", "{pushup}:5:vouchers") == 0
     founded = log.tail().founded
     head = replace(empty_head("e2", LIMITS), version=1)
     assert log.now(log.log.begin("e1", head, cluster="c1")) is True
@@ -501,7 +501,7 @@ def test_an_epoch_begins_with_its_run_and_version(log: Log, client: RedisClient)
     head = replace(head, epoch="e3")
     assert log.now(log.log.begin("e2", head)) is True
     assert log.tail().founded > founded
-    client.ask("DEL", "{pushup}:4:state")
+    client.ask("DEL", "{pushup}:5:state")
     assert log.now(log.log.begin("", head, cluster="c1")) is True
     assert log.tail().founded == 0.0, "somewhere else"
 
@@ -617,7 +617,7 @@ def test_a_long_rest_of_the_log_is_not_copied(log: Log, client: RedisClient, cou
     assert len(log.entries()) == min(count, 128)
     last = state.cursor.sequence
     assert log.save(state, last, keep_after=last - 2, sweeps=True) is True
-    assert MARKER not in client.ask("DUMP", "{pushup}:4:log")
+    assert MARKER not in client.ask("DUMP", "{pushup}:5:log")
     assert len(log.entries()) == 2
 
 
@@ -632,7 +632,7 @@ def test_data_that_the_state_has_dropped_is_deleted(log: Log, client: RedisClien
         assert log.save(state, n) is True
         state.note_changes()
         rows = {row.key.encode() for row in state.rows(state.names())}
-        assert set(client.ask("HKEYS", "{pushup}:4:rows")) == rows
+        assert set(client.ask("HKEYS", "{pushup}:5:rows")) == rows
         queue_again = restore(log.load().snapshot)
         assert queue_again.snapshot() == state.snapshot()
     assert len(rows) < 30
@@ -658,7 +658,7 @@ def test_entries_that_are_not_saved_are_never_trimmed(log: Log) -> None:
     assert [entry_of(logged).sequence for logged in log.entries()] == [2]
 
 
-@pytest.mark.parametrize("words", [("DEL", "{pushup}:4:rows"), ("HDEL", "{pushup}:4:rows", "messages/1")])
+@pytest.mark.parametrize("words", [("DEL", "{pushup}:5:rows"), ("HDEL", "{pushup}:5:rows", "messages/1")])
 def test_a_missing_part_of_the_checkpoint_is_noticed(log: Log, client: RedisClient, words: tuple[str, ...]) -> None:
     """By a node that loads it and by one that saves, even if the key exists again."""
     log.begin()
@@ -688,10 +688,10 @@ def test_a_node_is_listed_until_its_lease_ends(log: Log, client: RedisClient) ->
     assert report("a", b"A2", 100) == [b"A2", b"B"]
     assert report("b", b"", 0) == [b"A2"]
     assert report("c", b"C", 100) == [b"A2", b"C"]
-    client.ask("ZADD", "{pushup}:4:leases", "1", "a")
+    client.ask("ZADD", "{pushup}:5:leases", "1", "a")
     assert report("c", b"C", 100) == [b"C"]
-    assert client.ask("HKEYS", "{pushup}:4:members") == [b"c"]
-    client.ask("DEL", "{pushup}:4:leases")
+    assert client.ask("HKEYS", "{pushup}:5:members") == [b"c"]
+    client.ask("DEL", "{pushup}:5:leases")
     assert report("d", b"D", 100) == [b"D"]
 
 
@@ -704,7 +704,7 @@ def test_a_lease_from_before_the_clock_was_set_back_ends_no_later_than_others(lo
 
     def remaining() -> list[int]:
         now = int(client.ask("TIME")[0])
-        flat = client.ask("ZRANGE", "{pushup}:4:leases", "0", "-1", "WITHSCORES")
+        flat = client.ask("ZRANGE", "{pushup}:5:leases", "0", "-1", "WITHSCORES")
         return [round((float(end) - now) / 100) for end in flat[1::2]]
 
     assert remaining() == [10, 36]
@@ -732,13 +732,13 @@ def test_a_list_of_nodes_that_may_be_incomplete_says_so(log: Log, client: RedisC
         return received.complete
 
     assert [complete(node) for node in "abab"] == [False, False, True, True]
-    client.ask("ZADD", "{pushup}:4:leases", "1", "a")
+    client.ask("ZADD", "{pushup}:5:leases", "1", "a")
     assert [complete(node) for node in "baba"] == [True, False, True, True]
-    client.ask("ZADD", "{pushup}:4:leases", "1", "a")
+    client.ask("ZADD", "{pushup}:5:leases", "1", "a")
     assert [complete(node) for node in "aab"] == [False, True, True], "its own lease has ended, and is still there"
-    client.ask("DEL", "{pushup}:4:leases")
+    client.ask("DEL", "{pushup}:5:leases")
     assert [complete(node) for node in "abab"] == [False, False, True, True]
-    client.ask("DEL", "{pushup}:4:members")
+    client.ask("DEL", "{pushup}:5:members")
     assert [complete(node) for node in "aabab"] == [False, False, True, True, True]
 
 
@@ -813,7 +813,7 @@ def test_wrong_types_and_missing_scripts_are_errors(log: Log, client: RedisClien
     assert str(log.append(publish("a"))).startswith("NOSCRIPT")
     log.now(log.log.prepare())
     assert log.append(publish("a")) == 1
-    client.ask("DEL", "{pushup}:4:log")
-    client.ask("SET", "{pushup}:4:log", "x")
+    client.ask("DEL", "{pushup}:5:log")
+    client.ask("SET", "{pushup}:5:log", "x")
     assert isinstance(log.append(publish("a")), ErrorReply)
     assert log.now(log.log.tail()).sequence == 1
