@@ -26,9 +26,10 @@ MOODS = ("fails", "silent", "late", "hangs up", "down")
 
 
 class Call(NamedTuple):
-    """What it was told. `data` is None if there was none any more."""
+    """What it was told. `timestamp`: of this attempt; `data` is None if there was none any more."""
 
     at: float
+    timestamp: int
     id: str
     channels: tuple[str, ...]
     subjects: tuple[str, ...]
@@ -107,7 +108,14 @@ class Application:
             raise BrokenPromise(f"calls are signed: {headers}")
         if request.first_line != "POST /unread HTTP/1.1" or body["type"] != "message.unread" or message["id"] != id_:
             raise BrokenPromise(f"calls are of one form: {request.first_line}, {id_}: {body}")
-        return Call(self._world.now, id_, tuple(message["channels"]), tuple(message["subjects"]), message["data"])
+        return Call(
+            self._world.now,
+            int(timestamp),
+            id_,
+            tuple(message["channels"]),
+            tuple(message["subjects"]),
+            message["data"],
+        )
 
 
 def _send_if_open(end: End) -> None:

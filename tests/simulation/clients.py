@@ -201,6 +201,11 @@ class Subscriber:
         self._drop()
 
     @property
+    def is_prompt(self) -> bool:
+        """Whether it waits for what comes, and will read it at once."""
+        return self._is_busy and not self.slow
+
+    @property
     def _is_busy(self) -> bool:
         return self._client.is_busy or self._stream is not None
 

@@ -59,8 +59,8 @@ SETTLE_SECONDS = 20.0
 INVARIANTS_EVERY = 4
 """Looks inside the servers for each at their invariants, which take longer."""
 
-LAST_UNREAD_SECONDS = 6.0
-"""For so long the last messages wait for readers."""
+LAST_UNREAD_SECONDS = 1.4
+"""For so long the last messages wait for readers: less than it takes until a poll without an answer is sent again."""
 
 CALLS_SECONDS = 140.0
 """In this time the application is told about all that was not read: claims have ended that last for a minute."""
@@ -308,6 +308,7 @@ class Simulation:
         """Publish once more on every channel, and let every subscriber read to the end."""
         for server in self.servers:
             server.start_again()
+        prompt = [subscriber for subscriber in self.subscribers.values() if subscriber.is_prompt]
         for subscriber in self.subscribers.values():
             subscriber.timeout, subscriber.pause, subscriber.slow = min(subscriber.timeout, 2.0), 0.0, 0.0
             subscriber.prompt_from = self.record.now
@@ -327,8 +328,8 @@ class Simulation:
         for subscriber in self.subscribers.values():
             inside.check_read_to_end(self, subscriber)
             if self.unread is not None and subscriber.session is not None:
-                is_awake = subscriber.sleeps_until < began
-                self.unread.read_to_end(subscriber.session.subject, subscriber.channels, at_once=is_awake)
+                subject, is_prompt = subscriber.session.subject, subscriber in prompt
+                self.unread.read_to_end(subject, subscriber.channels, at_once=is_prompt)
         if self.other is not None:
             self.other.check()
 
@@ -399,7 +400,9 @@ class Simulation:
         subscriber.timeout, subscriber.limit, subscriber.slow, subscriber.pause = timeout, limit, slow, pause
         if direct:
             subscriber.hosts = [server.name for server in self.servers]
-        if self.users is not None and number % 5:
+        if self.users is not None and self.unread is not None:
+            subscriber.session = Session(self.users, subscriber.name)
+        elif self.users is not None and number % 5:
             subscriber.session = Session(self.users, SUBJECTS[number % 5 == 1])
         subscriber.unread = self.unread
         if streams:

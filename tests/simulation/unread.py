@@ -104,7 +104,7 @@ class UnreadMessages:
     def read_to_end(self, subject: str, channels: tuple[str, ...], *, at_once: bool) -> None:
         """All faults have ended, and this subject has got all that was published on these channels since.
 
-        `at_once`: not only when it had slept.
+        `at_once`: not only after it had slept or paused.
         """
         self._last_readers.append((subject, channels, at_once))
 

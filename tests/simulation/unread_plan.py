@@ -13,8 +13,8 @@ from tests.simulation.steps import FAULT_SECONDS, Plan, Step
 
 WITHOUT = ("jump", "put_back_with_mark")
 
-SUBJECTS = ("ann", "ben", "zoe")
-"""The third never comes."""
+SUBJECTS = ("s0", "s1", "s2", "s3", "zoe")
+"""Most are the names of subscribers. The last one never comes."""
 
 
 def make_unread_plan(seed: str, of_cluster: Callable[[str], Plan], of_workers: Callable[[str], Plan]) -> Plan:
@@ -25,7 +25,7 @@ def make_unread_plan(seed: str, of_cluster: Callable[[str], Plan], of_workers: C
     share = random.choice((0.2, 0.8))
     for number, step in enumerate(steps):
         if step.kind == "publish" and random.random() < share:
-            subjects = tuple(random.sample(SUBJECTS, random.choice((1, 1, 2, 3))))
+            subjects = tuple(random.sample(SUBJECTS, random.choice((1, 1, 2, 4))))
             unread = random.choice((1.0, 3.0, 8.0)), subjects
             steps[number] = step._replace(arguments={**step.arguments, "unread": unread})
     at = 3.0
