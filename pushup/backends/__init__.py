@@ -12,5 +12,6 @@ and how many wait, and gives each a deadline.
 | `function_authorizer` | asks the operator's own function |
 | `url_authorizer` | asks the web application at a URL |
 | `decision` | the decisions that an application can make, and the error when it makes none |
+| `webhook` | tells the web application who has not read a message |
 | `tickets` | a decision, sealed, which the client carries |
 """

@@ -54,12 +54,10 @@ class WebhookSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         """Each setting whose value cannot be used, and why."""
-        if not self.webhook_url:
-            return
-        text = url_mistake(self.webhook_url)
+        text = url_mistake(self.webhook_url) if self.webhook_url else None
         if text is not None:
             yield "webhook_url", text
-        if not 24 <= len(_secret(self.webhook_key)) <= 64:
+        if (self.webhook_url or self.webhook_key) and not 24 <= len(_secret(self.webhook_key)) <= 64:
             how = "echo whsec_$(openssl rand -base64 32)"
             yield "webhook_key", f"must be whsec_ and 24 to 64 bytes in base64; make one: {how}"
 

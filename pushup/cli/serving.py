@@ -16,7 +16,7 @@ from pushup.broadcast.journal_file import JournalError
 from pushup.clock import use_monotonic_clock
 from pushup.host import preflight
 from pushup.host.logs import start_logging
-from pushup.host.process_limits import raise_file_limit, tune_garbage_collector, usable_cores
+from pushup.host.process_limits import raise_file_limit, tune_garbage_collector, tune_malloc, usable_cores
 from pushup.host.systemd_notify import make_systemd_notifier
 from pushup.service import PushUpService, make_service
 from pushup.settings.settings import Settings, SettingsError
@@ -44,6 +44,7 @@ def run_server(
     if found:
         raise click.ClickException("\n".join(found))
     tune_garbage_collector()
+    tune_malloc()
     set_log_level = start_logging(settings.server.log_level, settings.server.log_format)
     _warn(settings)
     raise_file_limit()

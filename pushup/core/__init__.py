@@ -13,6 +13,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `bounded_table` | tables that keep rows for some time, such as that of idempotency keys |
 | `producers` | one of them: the last publication of each producer that counts its messages |
 | `revocations` | one of them: which tokens and tickets nobody may use any more |
+| `webhooks` | one of them: the messages that wait for readers, and about which the application has to be called |
 | `rows`, `snapshot` | the rows of the state as values; the whole state as one, and how rows are stored and sent |
 | `change_log` | which rows changed since the last checkpoint |
 | `state_transfer` | moving a whole state in steps: to another process, out of a snapshot, into a new epoch |

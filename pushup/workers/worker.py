@@ -16,7 +16,7 @@ from pushup.broadcast.hub.worker_broadcast import HubBroadcast
 from pushup.clock import use_monotonic_clock
 from pushup.host.host import Host
 from pushup.host.logs import start_logging
-from pushup.host.process_limits import raise_file_limit, tune_garbage_collector
+from pushup.host.process_limits import raise_file_limit, tune_garbage_collector, tune_malloc
 from pushup.net.listener import open_socket, open_sockets
 from pushup.net.wait import STRATEGIES
 from pushup.parts import make_broadcast, make_node
@@ -52,6 +52,7 @@ class Worker:
         use_monotonic_clock(self._reactor)
         faulthandler.enable()
         tune_garbage_collector()
+        tune_malloc()
         server = settings.server
         self._set_log_level = start_logging(server.log_level, server.log_format, process=self._name)
         raise_file_limit()

@@ -643,12 +643,12 @@ def test_another_database_is_left_alone(path: Path) -> None:
 def test_a_journal_of_another_format_is_left_alone(path: Path) -> None:
     """The error names both formats."""
     filled(path)
-    for version in (0, 1, 2, 3, 5):
+    for version in (0, 1, 2, 3, 4, 6):
         change(path, f"PRAGMA user_version = {version}")
         text = error_of(path)
         assert f"has format {version}" in text
-        assert "uses format 4" in text
-    change(path, "PRAGMA user_version = 4")
+        assert "uses format 5" in text
+    change(path, "PRAGMA user_version = 5")
     Opened(path).close()
 
 

@@ -63,14 +63,21 @@ class Application:
 class AuthorizedNode(InMemoryNode):
     """A node whose application has to authorize polls."""
 
-    def __init__(self, *, strict_channels: bool = False, limit_bytes: int = 10**6, wall_ahead: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        strict_channels: bool = False,
+        limit_bytes: int = 10**6,
+        wall_ahead: float = 0.0,
+        limits: Limits | None = None,
+    ) -> None:
         self.limit_bytes = limit_bytes
         self.wall_ahead = wall_ahead
         """By this the clock of tickets is ahead of the one that polls wait on."""
         self.application = Application()
         self.tickets = Tickets(b"a key")
         super().__init__(
-            limits=Limits(strict_channels=strict_channels, retention_seconds=600.0),
+            limits=limits or Limits(strict_channels=strict_channels, retention_seconds=600.0),
             rules=ChannelRules("application"),
             poll_access=self._access,
         )

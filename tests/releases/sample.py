@@ -17,8 +17,9 @@ from msgspec import Raw, structs
 from pushup import __version__
 from pushup.broadcast.formats import FORMAT
 from pushup.broadcast.journal_file import JournalFile
-from pushup.core.channel import Attributes
+from pushup.core.channel import Attributes, Unread
 from pushup.core.commands import (
+    Claim,
     Close,
     Command,
     Configure,
@@ -30,8 +31,10 @@ from pushup.core.commands import (
     Expire,
     Producer,
     Publish,
+    Read,
     Renew,
     Revoke,
+    Told,
     Upgrade,
 )
 from pushup.core.cursor import Cursor
@@ -58,6 +61,8 @@ POLICY = ChannelPolicy(
 LIMITS = Limits(retention_messages=3, channel_ttl_seconds=9.0, channels=(POLICY,))
 """Some messages are dropped, and one channel is closed by `Expire`."""
 
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
 NUMBER = "1700000001000"
 """The id of the second channel, which follows from the time of its entry."""
 
@@ -77,10 +82,19 @@ SAVED: tuple[Command, ...] = (
     Erase("message", cursor=Cursor("a2", 18)),
     Publish((Draft(("new",), Raw(b"{}"), Attributes(event="typing", ephemeral=True)),)),
     Publish((Draft(("kept",), Raw(b"7")), Draft(("new",), Raw(b"8"))), owner="app", producer=Producer("outbox", 1, 7)),
+    Publish((Draft(("kept",), Raw(b'"due"'), unread=Unread(0.5, ("ann", "ben"))),), traceparent=TRACEPARENT),
+    Publish((Draft(("new",), Raw(b'"claimed"'), unread=Unread(0.5, ("ann",))),)),
+    *[Expire() for _ in range(3)],
+    Claim(("a2-24",)),
+    Publish((Draft(("kept", "new"), Raw(b'"waits"'), unread=Unread(60.0, ("ann", "ben"))),)),
 )
 """What the checkpoint contains: rows of every kind, with every field."""
 
 ADDED: tuple[Command, ...] = (
+    Read("ann", ("a2-29",)),
+    Told(("a2-24",)),
+    Claim(("a2-23",)),
+    Publish((Draft(("new",), Raw(b"9"), unread=Unread(60.0, ("ben",))),), traceparent=TRACEPARENT),
     Renew("kept", 2000.0),
     Revoke("sub", "ben", 1_600_000_000.0),
     Erase("channel", "many", Cursor("a2", 8)),

@@ -597,8 +597,8 @@ def test_an_unusable_journal_is_reported(serve: Serve, path: Path, tmp_path: Pat
         caller.publish(["a"], 1)
         end(server, signal.SIGTERM)
     _change(path, "PRAGMA user_version = 2")
-    assert "has format 2, and this release uses format 4" in told(path)
-    _change(path, "PRAGMA user_version = 4")
+    assert "has format 2, and this release uses format 5" in told(path)
+    _change(path, "PRAGMA user_version = 5")
     _change(path, "UPDATE rows SET body = '{'")
     assert "is damaged" in told(path)
     with path.open("r+b") as file:

@@ -286,6 +286,25 @@ def test_promise_6_memory_is_bounded_and_the_oldest_goes_first(serve: Serve) -> 
         assert caller.poll("b", timeout=0)["messages"] == []
 
 
+def test_promise_6_the_heap_does_not_grow_for_large_blocks(serve: Serve) -> None:
+    """By default, glibc takes blocks from the heap that are as large as one that was freed. While large tables and
+    small objects come and go, the heap then grows without end."""
+    with serve(workers=2, message_limit_bytes=700_000) as server, server.caller() as caller:
+        server.expect_log("the parent process has ended")
+        caller.publish(["a"], "x" * 650_000)
+        assert caller.call("DELETE", "/v1/channels/a").status == 204
+        before = _heap_bytes(server)
+        for _ in range(10):
+            caller.publish(["a"], "x" * 600_000)
+        assert _heap_bytes(server) - before < 3 * MIB
+
+
+def _heap_bytes(server: Server) -> int:
+    """What the heaps of all its processes take."""
+    processes = [server.process, *server.process.children()]
+    return sum(part.rss for process in processes for part in process.memory_maps() if part.path == "[heap]")
+
+
 @pytest.mark.parametrize("how", ["create", "publish"])
 def test_promise_6_channels_are_bounded(serve: Serve, how: str) -> None:
     """At `channels_limit`, a new channel is refused with 503 and Retry-After; open channels are unaffected."""

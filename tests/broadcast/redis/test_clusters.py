@@ -310,17 +310,17 @@ def test_whatever_happens_each_log_stays_with_its_cluster(
 @pytest.mark.parametrize("found", ["older", "newer"])
 def test_a_log_of_another_format_is_refused(here: Place, found: str) -> None:
     """Nothing is changed, and the log says what to do. An older release finds a text where it keeps its state."""
-    assert here.redis.data[FORMAT_KEY] == b"4"
-    here.redis.data[FORMAT_KEY] = {b"epoch": b"1"} if found == "older" else b"5"
+    assert here.redis.data[FORMAT_KEY] == b"5"
+    here.redis.data[FORMAT_KEY] = {b"epoch": b"1"} if found == "older" else b"6"
     before = here.redis.dump()
     with logged_at("error") as lines:
         for connection in here.nodes[0].connector.made:
             connection.abort("reconnect")
         here.advance(3.0)
     assert not here.nodes[0].follows
-    assert any(f"has format {1 if found == 'older' else 5}, and this release uses format 4" in line for line in lines)
+    assert any(f"has format {1 if found == 'older' else 6}, and this release uses format 5" in line for line in lines)
     unchanged = {key: value for key, value in here.redis.dump().items() if key in KEPT}
     assert unchanged == {key: value for key, value in before.items() if key in KEPT}
-    here.redis.data[FORMAT_KEY] = b"4"
+    here.redis.data[FORMAT_KEY] = b"5"
     here.advance(5.0)
     assert here.nodes[0].follows

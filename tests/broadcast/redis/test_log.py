@@ -70,7 +70,7 @@ class ReadLog:
 
     def row(self, number: int = -1) -> dict[bytes, bytes]:
         """The fields of an entry as they are in Redis."""
-        fields = self.redis.data[b"{%s}:4:log" % b"pushup"].rows[number][1]
+        fields = self.redis.data[b"{%s}:5:log" % b"pushup"].rows[number][1]
         return dict(zip(fields[::2], fields[1::2], strict=True))
 
 
@@ -98,7 +98,7 @@ def test_the_keys_in_redis_begin_with_the_prefix_in_braces() -> None:
     log = ReadLog("x:é")
     log.append(publish("a"))
     assert all(key.startswith("{x:é}:".encode()) for key in log.redis.data)
-    assert "{x:é}:4:log".encode() in log.redis.data
+    assert "{x:é}:5:log".encode() in log.redis.data
 
 
 def test_the_names_of_the_keys(log: ReadLog) -> None:
@@ -243,22 +243,22 @@ def test_an_epoch_replaces_no_entry_that_its_node_does_not_know(log: ReadLog) ->
 def test_no_epoch_begins_beside_a_log_of_another_format(log: ReadLog) -> None:
     """It may have come between this node's look at the format and its request to begin."""
     head = empty_head("e2", Limits())
-    log.redis.data[b"{pushup}:state"] = b"5"
+    log.redis.data[b"{pushup}:state"] = b"6"
     before = log.redis.data[b"{pushup}:5:state"].copy()
     reply = log.now(log.log.begin("e1", head))
     assert isinstance(reply, ErrorReply)
-    assert str(reply) == "FORMAT the message log has format 5"
-    assert (log.redis.data[b"{pushup}:state"], log.redis.data[b"{pushup}:5:state"]) == (b"5", before)
+    assert str(reply) == "FORMAT the message log has format 6"
+    assert (log.redis.data[b"{pushup}:state"], log.redis.data[b"{pushup}:5:state"]) == (b"6", before)
 
 
 def test_a_format_that_was_evicted_is_written_again(log: ReadLog) -> None:
     """Or a node of another format would not see that there is a log. One of another format stays."""
     del log.redis.data[b"{pushup}:state"]
     log.now(log.log.report("a", b"A", 100.0))
-    assert log.redis.data[b"{pushup}:state"] == b"4"
-    log.redis.data[b"{pushup}:state"] = b"5"
-    log.now(log.log.report("a", b"A", 100.0))
     assert log.redis.data[b"{pushup}:state"] == b"5"
+    log.redis.data[b"{pushup}:state"] = b"6"
+    log.now(log.log.report("a", b"A", 100.0))
+    assert log.redis.data[b"{pushup}:state"] == b"6"
 
 
 def test_nothing_is_appended_in_another_run_of_redis(log: ReadLog) -> None:
