@@ -164,7 +164,10 @@ class ReplicatedState(StateRows):
             if self.limits.strict_channels or is_id(name):
                 return unknown_channel(name, field="channels")
         full = self.channels.room_for(len(new)) if new else None
-        return full or self.webhooks.why_not(drafts)
+        for draft in drafts:
+            if draft.unread is not None:
+                return full or self.webhooks.why_not(drafts)
+        return full
 
     def _add(self, draft: Draft, sequence: int, entry: Entry, command: Publish) -> None:
         """Put one message of a publication on its channels, opening those that are not open."""

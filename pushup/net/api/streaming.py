@@ -197,9 +197,9 @@ class Stream:
 
     def _question(self, answer: Answer) -> bytes:
         """The event `unread`, if a message that this client has now waits for it; mostly nothing."""
-        subject, readers = self.grant.subject, self._streaming.node.readers
-        is_awaited = subject and readers.are_awaited(subject, self._selection.channels, answer.cursor)
-        return self._encoding.unread() if is_awaited else b""
+        subject, are_awaited = self.grant.subject, self._streaming.node.readers.are_awaited
+        asks = subject and are_awaited(subject, self._selection.channels, answer.cursor)
+        return self._encoding.unread() if asks else b""
 
     # Called by the node, and by the connection.
 
@@ -208,10 +208,13 @@ class Stream:
         exchange, subscription = self._exchange, self._subscription
         if exchange is None:
             return  # the client has left meanwhile
-        if self.grant is not NOTHING and self._streaming.poll_access.seconds_left(self.grant) <= 0:
-            self.end(self._streaming.poll_access.why_ended(self.grant))
-            return
-        is_sent = exchange.write(self._encoding.answer(answer) + self._question(answer))
+        events = self._encoding.answer(answer)
+        if self.grant is not NOTHING:
+            if self._streaming.poll_access.seconds_left(self.grant) <= 0:
+                self.end(self._streaming.poll_access.why_ended(self.grant))
+                return
+            events += self._question(answer)
+        is_sent = exchange.write(events)
         if self._exchange is None:
             return  # the connection broke
         if self._streaming.node.is_draining:
@@ -251,10 +254,8 @@ class Stream:
 
     def _send_page(self) -> None:
         """Send the next page of what the client lags behind."""
-        if self._exchange is not None:
-            found = self._poll()
-            if found is not None:
-                self.answer(found)
+        if self._exchange is not None and (found := self._poll()) is not None:
+            self.answer(found)
 
     def _poll(self) -> Answer | None:
         """Wait for what comes next, or end; returns what there is already."""
