@@ -37,20 +37,27 @@ BUGS = (
         (
             Edit(
                 STREAMING,
-                "        is_awaited = subject and readers.are_awaited(",
+                "        asks = subject and are_awaited(",
                 "        if subject:\n"
-                "            here = parse_cursor(answer.cursor)\n"
-                "            readers.note(subject, self._selection.channels, here)  # type: ignore[arg-type]\n"
-                "        is_awaited = subject and readers.are_awaited(",
+                "            here: Any = parse_cursor(answer.cursor)\n"
+                "            self._streaming.node.readers.note(subject, self._selection.channels, here)\n"
+                "        asks = subject and are_awaited(",
             ),
         ),
+        family="n",
+    ),
+    Bug(
+        "readers-forgotten-by-a-copy",
+        "the messages of a batch wait for nobody where its data is copied out of a larger buffer",
+        "as attributes-forgotten-by-a-copy",
+        (Edit("pushup/core/commands.py", "self.attributes, self.unread)", "self.attributes)"),),
         family="n",
     ),
     Bug(
         "stream-never-asked",
         "who reads by a stream is never asked, and so has read nothing",
         "a heartbeat that proves only that the connection is open",
-        (Edit(STREAMING, "        return self._encoding.unread() if is_awaited else b\"\"\n", "        return b\"\"\n"),),
+        (Edit(STREAMING, "        return self._encoding.unread() if asks else b\"\"\n", "        return b\"\"\n"),),
         family="n",
     ),
     Bug(

@@ -225,6 +225,10 @@ class UnreadMessages:
         """All faults have ended, and nothing waits any more. Raises: BrokenPromise."""
         if not self._knows_all:
             return
+        for publication in self._record.checker.publications.values():
+            for id_, data in zip(publication.ids, publication.data, strict=False):  # without ids if it failed
+                if data in self._asked and id_ not in self._waiting:
+                    raise BrokenPromise(f"as it was published: {id_} waits for nobody, instead of {self._asked[data]}")
         for message in self._waiting.values():
             if self._must_name(message) and message.id not in self._calls:
                 raise BrokenPromise(f"called: nobody has told the application about {message}")
