@@ -21,8 +21,10 @@ KEY = "whsec_" + base64.b64encode(SECRET).decode()
 LATE_SECONDS = 13.0
 """After this it answers if it is slow: PushUp has given up (`webhook_timeout_seconds`)."""
 
-MOODS = ("fails", "silent", "late", "hangs up", "down")
-"""What it may do instead of answering: an error; nothing; too late; it takes note, and closes; it is not there."""
+MOODS = ("fails", "fails", "silent", "late", "hangs up", "down", "gone")
+"""What it may do instead of answering: an error; nothing; too late; it takes note, and closes; it is not there; it
+wants no other attempt. Errors come twice as often.
+"""
 
 
 class Call(NamedTuple):
@@ -84,6 +86,9 @@ class Application:
         match self.mood:
             case "fails":
                 end.send(_response("500 Internal Server Error"))
+            case "gone":
+                self.agreed_to.add(call.id)
+                end.send(_response("410 Gone"))
             case "silent":
                 pass
             case "hangs up":

@@ -28,9 +28,9 @@ def make_unread_plan(seed: str, of_cluster: Callable[[str], Plan], of_workers: C
             subjects = tuple(random.sample(SUBJECTS, random.choice((1, 1, 2, 4))))
             unread = random.choice((1.0, 3.0, 8.0)), subjects
             steps[number] = step._replace(arguments={**step.arguments, "unread": unread})
-    at = 3.0
+    at = 2.0
     while random.random() < 0.6 and (at := at + random.uniform(0.0, 12.0)) < FAULT_SECONDS:
-        seconds = random.choice((0.5, 3.0, 15.0, 30.0))
+        seconds = random.choice((0.5, 3.0, 20.0, 35.0))
         steps.append(Step(at, "application", {"mood": random.choice(MOODS), "seconds": seconds}))
     setup = {**plan.setup, "users": True, "unread_limit": random.choice((6, 100_000, 100_000))}
     return Plan(seed, setup, tuple(sorted(steps, key=lambda step: step.at)))
