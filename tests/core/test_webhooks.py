@@ -13,6 +13,7 @@ from pushup.core.commands import (
     Claim,
     Claimed,
     Command,
+    Configure,
     Continue,
     Done,
     Draft,
@@ -26,6 +27,7 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded
+from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes, Snapshot, Tables
 from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch, take_apart
@@ -193,13 +195,23 @@ def test_a_full_table_refuses_and_drops_nothing() -> None:
     refused = feed.apply(Publish((waiting("ann"), waiting("bob"))), 100.0)
     assert isinstance(refused, Overloaded)
     assert "unread_limit" in str(refused)
+    assert refused.retry_after == 60
     assert (feed.state.message_count, feed.state.webhooks.names()) == (1, [id_of(1)])
-    assert isinstance(feed.apply(publish("ann"), 100.0), Published)
+    assert isinstance(feed.apply(Publish((waiting("ann"), draft("a"))), 100.0), Published)
     assert isinstance(feed.apply(publish("ann"), 100.0), Overloaded)
     assert isinstance(feed.apply(Publish((draft("a"),)), 100.0), Published)
     feed.apply(Read("bob", (id_of(1),)), 101.0)
     assert isinstance(feed.apply(publish("ann", channels=("a", "b")), 101.0), Published)
     assert isinstance(feed.apply(publish("ann"), 101.0), Overloaded)
+
+
+def test_a_limit_that_was_lowered_refuses_only_what_waits_for_readers() -> None:
+    feed = Feed(unread_limit=5)
+    feed.apply(publish("ann", "bob"), 100.0)
+    feed.apply(Configure(Limits(unread_limit=1)), 100.0)
+    assert isinstance(feed.apply(publish("ann"), 100.0), Overloaded)
+    assert isinstance(feed.apply(Publish((draft("a"),)), 100.0), Published)
+    assert feed.state.webhooks.count == 1
 
 
 def test_what_is_claimed_counts_as_well() -> None:
@@ -406,15 +418,16 @@ def test_of_two_states_that_which_went_further_begins_the_next_epoch() -> None:
     for each in (feed, behind):
         each.apply(publish("ann", "bob"), 100.0)
         each.apply(publish("ann", after=50.0), 100.0)
-    feed.apply(Read("bob", (id_of(1),)), 101.0)
+        each.apply(publish("ann", "bob", after=50.0), 100.0)
+    feed.apply(Read("bob", (id_of(1), id_of(3))), 101.0)
     feed.apply(Claim((id_of(1),)), 110.0)
     for states in ([feed.state, behind.state], [behind.state, feed.state]):
         tables = Tables()
         for row in rows_of_new_epoch(*states):
             tables.take(row)
         again = restore(Snapshot(head_of_new_epoch("e2", *states), tables))
-        rows = [again.webhooks.row(id_of(number)) for number in (1, 2)]
-        assert rows == [feed.state.webhooks.row(id_of(number)) for number in (1, 2)]
+        rows = [again.webhooks.row(id_of(number)) for number in (1, 2, 3)]
+        assert rows == [feed.state.webhooks.row(id_of(number)) for number in (1, 2, 3)]
 
 
 def test_it_is_taken_apart(feed: Feed) -> None:

@@ -81,8 +81,8 @@ BUGS = (
         (
             Edit(
                 WEBHOOKS,
-                "        if new and self._size + new > self.limit:\n            return",
-                "        while new and self._size + new > self.limit and self._rows:\n"
+                "        if self._size + new > self.limit:\n            return",
+                "        while self._size + new > self.limit and self._rows:\n"
                 "            self.remove(str(next(iter(self._rows))))\n"
                 "        if new > self.limit:\n            return",
             ),
