@@ -104,7 +104,7 @@ class Run:
 
     def called(self, *subjects: str, id_: str = ID, channel: str = "a", data: str | None = "m") -> None:
         """It agrees."""
-        self.unread._called(Call(self.world.now, int(self.world.now), id_, (channel,), subjects, data))
+        self.unread.called(Call(self.world.now, int(self.world.now), id_, (channel,), subjects, data))
         self.unread.application.agreed_to.add(id_)
 
     def called_about(self, id_: str, channel: str, data: str) -> None:

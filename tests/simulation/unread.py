@@ -65,7 +65,7 @@ class UnreadMessages:
     def __init__(self, world: World, network: Network, record: Record) -> None:
         self.world = world
         self._record = record
-        self.application = Application(world, network, self._called)
+        self.application = Application(world, network, self.called)
         self.keeps_all = False
         """Whether no message expires, is evicted or deleted."""
         self.last_from = math.inf
@@ -182,7 +182,7 @@ class UnreadMessages:
 
     # What the application is told.
 
-    def _called(self, call: Call) -> None:
+    def called(self, call: Call) -> None:
         """Raises: BrokenPromise."""
         before = self._calls.setdefault(call.id, [])
         before.append(call)
