@@ -2,9 +2,8 @@
 
 Keys and the broadcast's address can come from separate files (`SECRET_FILES`). Durations are in seconds and sizes in
 bytes; `"90s"`, `"5m"`, `"2h"`, `"64KiB"` and `"1MiB"` are accepted, too. Only the file can contain tables
-(`[[channels]]`). docs/operate/settings.md lists all settings.
-
-Each group of settings is a struct in the module that uses it, and checks itself (`SelfChecking`).
+(`[[channels]]`). docs/operate/settings.md lists all settings. Each group is a struct in the module that uses it, and
+checks itself (`SelfChecking`).
 """
 
 from __future__ import annotations
