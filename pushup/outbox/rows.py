@@ -12,7 +12,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 BATCH_ROWS = 100
@@ -117,7 +117,7 @@ class Rows:
             rows = [Row(*row) for row in self._run(f"{columns} WHERE sequence IS NOT NULL ORDER BY sequence")]
             if not rows:
                 waiting = self._run(f"{columns} WHERE sequence IS NULL AND error IS NULL ORDER BY id LIMIT ?", most)
-                rows = [Row(*row[:4], number, *row[5:]) for number, row in enumerate(_cut(waiting), first)]
+                rows = [replace(Row(*row), sequence=number) for number, row in enumerate(_cut(waiting), first)]
                 for row in rows:
                     self._run("UPDATE pushup_outbox SET sequence = ? WHERE id = ?", row.sequence, row.id)
                 self._lock(epoch, "next_sequence = ?", first + len(rows))
