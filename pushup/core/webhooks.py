@@ -126,15 +126,16 @@ class Webhooks(BoundedTable[Webhook]):
         kind: Type = "channel.occupied" if is_occupied else "channel.vacated"
         self._set(Webhook(id_, sequence, time, (channel,), (), time + OCCUPANCY_SECONDS, type=kind))
 
-    def unread_by(self, subject: str, channels: Iterable[str], sequence: int) -> tuple[str, ...]:
-        """What a subject has read now who has seen these channels up to this sequence. O(channels + found)."""
-        found: dict[str, None] = {}
+    def unread_by(self, subject: str, channels: Iterable[str], sequence: int) -> Iterator[str]:
+        """What a subject has read now who has seen these channels up to this sequence. O(channels + taken)."""
+        found: set[str] = set()
         for channel in channels:
             for id_, number in self._by_reader.get((subject, channel), {}).items():
                 if number > sequence:
                     break
-                found[id_] = None
-        return tuple(found)
+                if id_ not in found:
+                    found.add(id_)
+                    yield id_
 
     def read(self, subject: str, ids: Sequence[str]) -> None:
         """This subject has read these messages; those that no longer wait for it do not change."""
@@ -173,14 +174,14 @@ class Webhooks(BoundedTable[Webhook]):
         return self._times[0][0] if self._times else None
 
     def expire(self, time: float, most: int) -> None:
-        """Make those ready that are due, and drop those that nobody has claimed; at most so many."""
+        """Make those ready that are due, and drop those that nobody has claimed; at most about so many readers."""
         while most > 0 and self._times and self._times[0][0] <= time:
             row = self._rows[self._times[0][1]]
             if row.is_ready:
                 self.remove(row.id)
             else:
                 self._set(replace(row, is_ready=True, next=time + READY_SECONDS))
-            most -= 1
+            most -= max(1, len(row.subjects) * len(row.channels))
 
     def restore(self, row: Webhook) -> None:
         super().restore(row)
