@@ -50,9 +50,10 @@ PLAN: Mapping[str, Plan] = {
     "stalls": Plan(28, 150, ("stalls",), (*SWARM, *STALLS)),
     "redis-delay": Plan(21, 230, ("redis-delay", "redis-rate"), (*SWARM, f"{BEYOND}/redis_delay.py")),
     "growing-output": Plan(14, 31, ("growing-output",), HSU),
-    "slow-backend": Plan(29, 136, ("slow-backend-delays", "slow-backend-polls"), HSU),
+    "slow-backend": Plan(40, 1300, ("slow-backend", "slow-backend-delays", "slow-backend-polls"), HSU),
     "journal": Plan(22, 410, ("journal",), (*SWARM, f"{BEYOND}/journal.py")),
     "blocked-client": Plan(38, 1900, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold"), HSU),
+    "recorded-game": Plan(40, 740, ("recorded-game",), HSU),
     "echo": Plan(29, 880, (
         "echo", "echo-claims", "echo-sizes", "echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup",
     ), ("loadtest/libman", "pushup/net/wait")),
@@ -70,6 +71,7 @@ PLAN: Mapping[str, Plan] = {
     ), ("loadtest/mishra",)),
     "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
+    "traffic-closing": Plan(70, 2600, ("traffic-closing", "trip-time-closing", "push-or-pull-closing"), LIU),
     "threads-or-events": Plan(41, 1200, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received",

@@ -53,6 +53,7 @@ def _papers(saved: Saved, name: str, paper: By) -> Found:
         (number(row, f"{interval:g} s"), value)
         for row in rows
         for interval, value in zip(INTERVALS, paper[row["connections"], row["method"]], strict=True)
+        if f"{interval:g} s" in row
     )
 
 
@@ -65,12 +66,19 @@ def within_milliseconds(saved: Saved) -> Found:
     return Found(f"at most {text}", tuple(rules))
 
 
-def table_1(saved: Saved) -> Found:
-    return _papers(saved, "traffic", TABLE_1)
+table_1 = partial(_papers, name="traffic", paper=TABLE_1)
+table_2 = partial(_papers, name="trip-time", paper=TABLE_2)
+table_1_closing = partial(_papers, name="traffic-closing", paper=TABLE_1)
+table_2_closing = partial(_papers, name="trip-time-closing", paper=TABLE_2)
 
 
-def table_2(saved: Saved) -> Found:
-    return _papers(saved, "trip-time", TABLE_2)
+def _all_received(saved: Saved, name: str) -> Found:
+    least = min(number(row, "received %") for row in saved.rows(name))
+    return Found(f"{shown(least)} % or more in each case", (Criterion("received in each case, %", least, 100),))
+
+
+all_received = partial(_all_received, name="push-or-pull")
+all_received_closing = partial(_all_received, name="push-or-pull-closing")
 
 
 def _over_intervals(values: Sequence[float], least: float = SIGNIFICANT, most: float = math.inf) -> Criterion:
@@ -125,8 +133,8 @@ def push_is_better(saved: Saved) -> Found:
     return Found(text, tuple(Criterion(name, min(each), SIGNIFICANT) for name, each in zip(names, ratios, strict=True)))
 
 
-def alike_for_few(saved: Saved) -> Found:
-    traffic, trip = _by_interval(saved, "traffic"), _by_interval(saved, "trip-time")
+def _alike_for_few(saved: Saved, suffix: str) -> Found:
+    traffic, trip = (_by_interval(saved, name + suffix) for name in ("traffic", "trip-time"))
     few = sorted({connections for connections, _ in traffic})[:2]
     bytes_, seconds = ([mean(by[number, "ELP"]) / mean(by[number, "MLP"]) for number in few] for by in (traffic, trip))
     text = f"ELP / MLP: traffic {span(bytes_)}, trip time {span(seconds)}"
@@ -136,6 +144,10 @@ def alike_for_few(saved: Saved) -> Found:
         for count, ratio in zip(few, ratios, strict=True)
     ]
     return Found(text, tuple(rules))
+
+
+alike_for_few = partial(_alike_for_few, suffix="")
+alike_for_few_closing = partial(_alike_for_few, suffix="-closing")
 
 
 def _both(saved: Saved, column: str, name: str = "threads-or-events") -> dict[int, tuple[float, float]]:
