@@ -34,6 +34,7 @@ from loadtest.history.file import read_history
 from loadtest.history.verdict import check
 from loadtest.hsu import blocked_client, growing_output, recorded_game, slow_backend
 from loadtest.libman import experiment as echo
+from loadtest.libman import idle_connections
 from loadtest.libman import native_experiment as echo_native
 from loadtest.liu import closing_connections, nodes, push_or_pull, threads_or_events
 from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
@@ -66,6 +67,7 @@ EXPERIMENTS = {
     "group": group,
     "growing-output": growing_output,
     "headline": headline,
+    "idle-connections": idle_connections,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,

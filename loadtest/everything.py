@@ -61,6 +61,7 @@ PLAN: Mapping[str, Plan] = {
         "echo-native", "echo-native-claims", "echo-native-sizes", "echo-native-figure-1", "echo-native-figure-2",
         "echo-native-cost",
     ), ("loadtest/libman",)),
+    "idle-connections": Plan(15, 330, ("idle-connections",), ("loadtest/libman",)),
     "designs": Plan(39, 1170, (
         "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
         "designs-probes-in-service", "designs-threads", "designs-cost",

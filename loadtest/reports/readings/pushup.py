@@ -240,6 +240,25 @@ def no_good_choice(saved: Saved) -> Found:
     return Found(text, tuple(Criterion(name, ratio, SIGNIFICANT) for name, ratio in zip(names, ratios, strict=True)))
 
 
+def idle_connections(saved: Saved) -> Found:
+    """What a message costs with the most idle connections that a way of waiting was measured with, and with none."""
+    costs: dict[str, dict[int, float]] = {}
+    for row in saved.rows("idle-connections"):
+        costs.setdefault(row["wait"], {})[row["idle connections"]] = number(row, "server's us a message")
+    most = {wait: max(by) for wait, by in costs.items()}
+    ratios = {wait: by[most[wait]] / by[0] for wait, by in costs.items()}
+    text = ", ".join(
+        f"{wait} {shown(by[0])} us with no idle connection, {shown(by[most[wait]])} with {most[wait]:,}"
+        for wait, by in costs.items()
+    )
+    metric = "{}, a message with {:,} idle connections / with none"
+    rules = [
+        Criterion(metric.format(wait, most[wait]), ratio, *((0, ALIKE[1]) if wait == "epoll" else (2,)))
+        for wait, ratio in ratios.items()
+    ]
+    return Found(text, tuple(rules))
+
+
 def _by_nodes(saved: Saved, name: str, column: str) -> dict[str, dict[int, float]]:
     """By number of nodes, then of connections."""
     found: dict[str, dict[int, float]] = {}
