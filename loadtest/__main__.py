@@ -43,7 +43,7 @@ from loadtest.reports.about import Measuring, Mixed, abouts, commit, refuse_mixe
 from loadtest.reports.documents import old, publish
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
-from loadtest.roussev import designs
+from loadtest.roussev import designs, thread_numbers
 
 
 class Experiment(Protocol):
@@ -61,6 +61,7 @@ EXPERIMENTS = {
     "capacity": capacity,
     "cluster-kills": cluster_kills,
     "designs": designs,
+    "designs-threads": thread_numbers,
     "echo": echo,
     "echo-native": echo_native,
     "far-away": far_away,

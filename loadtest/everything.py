@@ -62,11 +62,12 @@ PLAN: Mapping[str, Plan] = {
         "echo-native-cost",
     ), ("loadtest/libman",)),
     "idle-connections": Plan(15, 330, ("idle-connections",), ("loadtest/libman",)),
-    "designs": Plan(39, 1170, (
-        "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
-        "designs-probes-in-service", "designs-threads", "designs-cost",
+    "designs": Plan(36, 900, (
+        "designs-table-1", "designs-capacities", "designs-most-clients", "designs-theorems",
+        "designs-probes-in-service", "designs-cost",
     ), ("loadtest/roussev",)),
-    "group": Plan(44, 1110, (
+    "designs-threads": Plan(30, 2100, ("designs-table-2", "designs-threads"), ("loadtest/roussev",)),
+    "group": Plan(44, 2500, (
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     ), ("loadtest/mishra",)),
