@@ -74,9 +74,9 @@ PLAN: Mapping[str, Plan] = {
     "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "traffic-closing": Plan(70, 2600, ("traffic-closing", "trip-time-closing", "push-or-pull-closing"), LIU),
-    "threads-or-events": Plan(41, 1200, (
+    "threads-or-events": Plan(75, 2000, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
-        "threads-or-events-overload", "threads-or-events-overload-received",
+        "threads-or-events-overload", "threads-or-events-overload-received", "threads-or-events-loss",
     ), LIU),
     "nodes": Plan(59, 1390, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",

@@ -11,7 +11,7 @@ from statistics import mean, median
 from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2
 from loadtest.reports.readings.found import Criterion, Found, beside, span
 from loadtest.reports.results import shown
-from loadtest.reports.saved import NotMeasured, Saved, number
+from loadtest.reports.saved import NotMeasured, Row, Saved, number
 
 PAPERS_MEGABYTES = 8 * 1024
 MILLISECONDS = 10
@@ -213,6 +213,22 @@ def _received(saved: Saved, name: str) -> Found:
 
 figure_11 = partial(_received, name="threads-or-events-overload")
 figure_11_slowly = partial(_received, name="threads-or-events")
+
+
+def until_messages_are_lost(saved: Saved) -> Found:
+    """The greatest load of which each server delivers (nearly) everything, in deliveries a second."""
+    rows = saved.rows("threads-or-events-loss")
+    most = {
+        kind: max((number(row, "due a second") for row in rows if _is_whole(row, kind)), default=0.0)
+        for kind in (THREADS, "events")
+    }
+    text = f"everything up to {shown(most['events'])} deliveries a second, with threads up to {shown(most[THREADS])}"
+    ratio = most["events"] / most[THREADS] if most[THREADS] else math.inf
+    return Found(text, (Criterion("most that is delivered, events / threads", ratio, SIGNIFICANT),))
+
+
+def _is_whole(row: Row, kind: str) -> bool:
+    return bool(row["server"] == kind and number(row, "received %") >= EVERYTHING)
 
 
 def a_thread_for_each_request(saved: Saved) -> Found:
