@@ -61,6 +61,9 @@ PLAN: Mapping[str, Plan] = {
         "echo-native", "echo-native-claims", "echo-native-sizes", "echo-native-figure-1", "echo-native-figure-2",
         "echo-native-cost",
     ), ("loadtest/libman",)),
+    "range-operations": Plan(
+        5, 60, ("range-operations",), ("pushup/core/time_tree.py", "loadtest/liu/range_operations.py")
+    ),
     "idle-connections": Plan(15, 330, ("idle-connections",), ("loadtest/libman",)),
     "designs": Plan(36, 900, (
         "designs-table-1", "designs-capacities", "designs-most-clients", "designs-theorems",

@@ -317,7 +317,13 @@ BLOCKS: Mapping[str, Block] = {
     ),
     **{
         name: Block((name,), partial(_as_saved, name))
-        for name in ("slow-backend-delays", "slow-backend-polls", "recorded-game", "idle-connections")
+        for name in (
+            "slow-backend-delays",
+            "slow-backend-polls",
+            "recorded-game",
+            "idle-connections",
+            "range-operations",
+        )
     },
     "peers": Block(("peers",), _peers),
     "designs-table-1": Block(("designs-table-1",), _table_1),

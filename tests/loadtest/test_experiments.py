@@ -10,6 +10,7 @@ from loadtest.beyond import journal, kills
 from loadtest.hsu import blocked_client, growing_output, recorded_game, slow_backend
 from loadtest.hsu.blocked_client import Replay
 from loadtest.hsu.slow_backend import Scale
+from loadtest.liu import range_operations
 from loadtest.reports.results import Figure, Table
 from tests.loadtest.readable import assert_readable
 
@@ -81,6 +82,14 @@ def test_a_slow_backend_delays_only_those_who_need_it(tmp_path: Path) -> None:
     idle, blocked = (seconds for _, seconds in figure.lines[slow_backend.BLOCKING])
     assert blocked > 0.5
     assert max(idle, figure.lines[slow_backend.POOL][-1][1], figure.lines[slow_backend.PROCESS][-1][1]) < blocked / 3
+
+
+def test_operations_on_large_trees(tmp_path: Path) -> None:
+    """In a tree of a thousand times as many items they take a few times as long."""
+    tables, _ = range_operations.measure(range_operations.Scale((100, 100_000), 300, 3))
+    assert_readable("range-operations", tables, tmp_path)
+    (_, *few), (_, *many) = tables[0].rows
+    assert all(float(long) < 50 * float(short) for short, long in zip(few, many, strict=True))
 
 
 def test_commits_in_groups_are_faster() -> None:

@@ -24,6 +24,9 @@ EVERYTHING = 99.9
 VERY_LITTLE = 1.1
 MUCH = 5
 SIGNIFICANT = 1.5
+AS_THE_LOGARITHM = 2
+"""By how much more than the logarithm a time may grow: more memory is slower, too."""
+
 ALIKE = (0.75, 1.33)
 COST = "server's us a delivery"
 THREADS = "threads for requests"
@@ -213,6 +216,21 @@ def _received(saved: Saved, name: str) -> Found:
 
 figure_11 = partial(_received, name="threads-or-events-overload")
 figure_11_slowly = partial(_received, name="threads-or-events")
+
+
+def range_operations(saved: Saved) -> Found:
+    rows = sorted(saved.rows("range-operations"), key=lambda row: number(row, "items"))
+    few, many = rows[0], rows[-1]
+    ratios = {name: number(many, name) / number(few, name) for name in few if name != "items"}
+    text = f"{many['items']:,} items / {few['items']:,}: {span(ratios.values())} times the time"
+    most = AS_THE_LOGARITHM * math.log(many["items"]) / math.log(few["items"])
+    return Found(
+        text,
+        tuple(
+            Criterion(f"{name.removesuffix(' us')}, most / fewest items", ratio, most=most)
+            for name, ratio in ratios.items()
+        ),
+    )
 
 
 def until_messages_are_lost(saved: Saved) -> Found:
