@@ -81,7 +81,7 @@ PLAN: Mapping[str, Plan] = {
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received", "threads-or-events-loss",
     ), LIU),
-    "nodes": Plan(59, 1390, (
+    "nodes": Plan(59, 1900, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received",
     ), LIU),
