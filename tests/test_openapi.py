@@ -15,6 +15,7 @@ from pushup.broadcast import Member
 from pushup.core import tracing
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.commands import ChannelState
+from pushup.core.members import ChannelPresence, View
 from pushup.net.api import poll_parameters, schemas
 from pushup.net.api.bodies import NAME_LIMIT_BYTES
 from pushup.net.api.browser_client import NAMES
@@ -53,6 +54,8 @@ RESPONSES: dict[str, type[Struct]] = {
     "Drop": tracing.Drop,
     "Applied": tracing.Applied,
     "Reader": tracing.Reader,
+    "Presence": ChannelPresence,
+    "PresenceMember": View,
     "Problem": Problem,
 }
 

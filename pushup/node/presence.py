@@ -90,7 +90,7 @@ class Presence:
         self._held: dict[HeldOnGrant, list[Key]] = {}
         self._ends: list[tuple[float, Key]] = []  # a heap; those of followers that have come back are ignored
         self._new: dict[Key, None] = {}  # to be appended
-        self._closed: dict[Key, None] = {}  # asked about by pages that close
+        self._closed: dict[Key, float] = {}  # asked about by pages that close, and when
         self._gone: dict[str, float] = {}  # since when nodes that have members are missing
         self._own_rounds: int | None = None
         self._append_timer = Timer(clock, self._append_new)
@@ -166,7 +166,7 @@ class Presence:
         for key, is_closed in asked:
             follower = self._followers.get(key)
             if follower is not None and is_closed:
-                self._closed[key] = None  # its own poll may not have ended yet
+                self._closed[key] = now  # its own poll may not have ended yet
             elif follower is not None and (follower.count or follower.until > now):
                 self._claim(key, follower)
 
@@ -224,8 +224,8 @@ class Presence:
         """Once a second, while there are channels with members."""
         now = self._clock.seconds()
         self._look_for_ends(now)
-        closed, self._closed = self._closed, {}
-        for key in closed:
+        for key in [key for key, at in self._closed.items() if at <= now - LOOK_SECONDS / 2]:
+            del self._closed[key]
             follower = self._followers.get(key)
             if follower is not None and follower.count:
                 self._claim(key, follower)
