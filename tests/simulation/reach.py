@@ -102,6 +102,16 @@ PRODUCER_STATES = (
 )
 """The same for a long run of seeds with producers."""
 
+PRESENCE_STATES = (
+    "a member has left",
+    "a member was named, while all was calm",
+    "a list of members was compared with the messages",
+    "a node continued with another state while it held polls",
+    "a stream ended in order",
+    "two faults at once",
+)
+"""The same for a long run of seeds with members."""
+
 STRANGER_STATES = (
     "a node refused to follow the log of another cluster",
     "a node had the mark of another cluster, and refused to follow",

@@ -33,6 +33,8 @@ from tests.simulation.other_cluster import OtherCluster
 from tests.simulation.parent import HOST as PARENT
 from tests.simulation.parent import Parent
 from tests.simulation.plan import LIMITS, WEIGHTS
+from tests.simulation.presence import GHOST_SECONDS, HIDDEN_SECONDS, POLICY, LeavesSeen, Tab, Tabs
+from tests.simulation.presence import SETTINGS as PRESENCE
 from tests.simulation.probes import Probes
 from tests.simulation.producers import Producers
 from tests.simulation.record import Record
@@ -106,6 +108,13 @@ class Simulation:
             self.users = Users(self.world, self.network, self.record)
             rules = tuple([ChannelTable(prefix=name, poll="anyone") for name in NAMES])  # for clients without a user
             settings = structs.replace(settings, tokens=TOKENS, channels=ChannelSettings(channels=rules))
+        self.tabs: Tabs | None = None
+        if "presence" in setup:
+            anyone = tuple([ChannelTable(prefix="room", poll="anyone")])
+            rules = (*settings.channels.channels, *anyone)
+            settings = structs.replace(
+                settings, presence=PRESENCE, channels=ChannelSettings(channels=rules), queue=Limits(channels=(POLICY,))
+            )
         self.jumps_alone = {step.kind for step in plan.steps if step.kind in WEIGHTS} == {"jump"}
         self.parent: Parent | None = None
         if "has_parent" in setup:
@@ -117,6 +126,11 @@ class Simulation:
         ]
         if self.parent is not None:
             self.parent.on_given_up = self._give_up
+        if "presence" in setup:
+            self.tabs = Tabs(self.world, self.network, self.record, self.servers)
+            leaves = LeavesSeen(self.tabs)
+            for server in self.servers:
+                server.before_entry = leaves.before
         for server in self.servers:
             for link in self.network.both(server.name, REDIS if self.parent is None else PARENT):
                 link.seconds = setup["delay"]
@@ -134,6 +148,8 @@ class Simulation:
         if "producers" in setup:
             hosts = ["balancer", *[server.name for server in self.servers]]
             self.producers = Producers(self.world, self.network, self.record, hosts, setup["producers"])
+        if self.tabs is not None:
+            self.tabs.watch()
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.record) for n in range(3)]
         self.subscribers: dict[int, Subscriber] = {}
         self.backups: list[tuple[str, bytes, bytes | None]] = []
@@ -179,6 +195,8 @@ class Simulation:
         self._finish()
         if self.producers is not None:
             self.producers.check()
+        if self.tabs is not None:
+            self._finish_tabs(self.tabs)
         inside.check_equal(self)
         self.record.take(events.End(at=self.record.now))
         self._stop()
@@ -218,6 +236,8 @@ class Simulation:
 
     def _heal(self) -> None:
         self.world.tell("== all faults end")
+        if self.tabs is not None and self._last_fault is not None:
+            self.tabs.faults.append(self.world.now)
         self.network.heal()
         self.network.on_send = lambda end, data: None
         if self.other is not None:
@@ -292,12 +312,22 @@ class Simulation:
         if self.other is not None:
             self.other.check()
 
+    def _finish_tabs(self, tabs: Tabs) -> None:
+        """Let half of the tabs go without a word, and wait until nobody knows them."""
+        for number, tab in tabs.tabs.items():
+            if number % 2:
+                tab.close()
+        self.world.run(self.world.now + HIDDEN_SECONDS + GHOST_SECONDS)
+        tabs.check_end()
+
     def _stop(self) -> None:
         """Stop the clients and then the servers, in good order."""
         self.is_stopping = True
         for subscriber in self.subscribers.values():
             subscriber.leave()
         self.probes.leave()
+        if self.tabs is not None:
+            self.tabs.leave()
         if self.producers is not None:
             self.producers.leave()
         if self.other is not None:
@@ -371,6 +401,23 @@ class Simulation:
         assert self.producers is not None
         self.producers.outboxes[producer].take_over()
 
+    def do_tab(
+        self, number: int, subject: str, channels: tuple[str, ...], streams: bool, direct: bool, pause: float
+    ) -> None:
+        assert self.tabs is not None
+        hosts = [server.name for server in self.servers] if direct else ["balancer"]
+        name = f"tab {number} of {subject} since {self.world.now - START:.1f}"
+        tab = Tab(self.tabs, name, hosts, subject=subject, channels=channels, streams=streams, pause=pause)
+        self.tabs.open(number, tab)
+
+    def do_hide_tab(self, number: int, hidden: bool) -> None:
+        if self.tabs is not None and number in self.tabs.tabs:
+            self.tabs.tabs[number].is_hidden = hidden
+
+    def do_close_tab(self, number: int, says: bool) -> None:
+        if self.tabs is not None and number in self.tabs.tabs:
+            self.tabs.tabs[number].close(says=says)
+
     def do_hang_producer(self, producer: int, seconds: float) -> None:
         assert self.producers is not None
         self.producers.hang(producer, seconds)
@@ -381,6 +428,8 @@ class Simulation:
         return self.servers[node % len(self.servers)]
 
     def _fault(self, what: str, *, may_lose: bool = False, moves_clock: bool = False) -> None:
+        if self.tabs is not None:
+            self.tabs.faults.append(self.world.now)
         self.record.take(events.Fault(at=self.record.now, what=what, may_lose=may_lose, moves_clock=moves_clock))
 
     def _note_clock(self, clock: Clock) -> None:
