@@ -10,7 +10,7 @@ from random import Random
 
 from tests.simulation.steps import FAULT_SECONDS, Plan, Step
 
-WITHOUT = ("jump", "redis_jump", "put_back_with_mark")
+WITHOUT = ("jump", "redis_jump", "put_back_with_mark", "new_settings")
 
 SUBJECTS = ("ann", "bob", "cy", "dee")
 
