@@ -147,7 +147,7 @@ def _resolved(schema: Any, components: dict[str, Any]) -> Any:
 def _types(schema: Any, components: dict[str, Any]) -> set[str]:
     """The JSON types that a schema allows; empty: any. Those of an array's items count as `array of ...`."""
     schema = _resolved(schema, components)
-    if "anyOf" in schema or "allOf" in schema:
+    if "type" not in schema and ("anyOf" in schema or "allOf" in schema):
         return {kind for part in schema.get("anyOf", schema.get("allOf")) for kind in _types(part, components)}
     if "enum" in schema:
         return {"string"}

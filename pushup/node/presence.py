@@ -92,7 +92,7 @@ class Presence:
         self._new: dict[Key, None] = {}  # to be appended
         self._closed: dict[Key, float] = {}  # asked about by pages that close, and when
         self._gone: dict[str, float] = {}  # since when nodes that have members are missing
-        self._own_rounds: int | None = None
+        self._own_rounds = 0
         self._append_timer = Timer(clock, self._append_new)
         self._leave_timer = Timer(clock, self._append_leaves)
         self._look_timer = Timer(clock, self._look)
@@ -126,6 +126,8 @@ class Presence:
         for key in keys:
             if (follower := self._followers.get(key)) is not None:
                 follower.grace = follower.until = 0.0
+                if not follower.count:
+                    heappush(self._ends, (0.0, key))
         if keys:
             self._submit(Away(self._broadcast.node_id, tuple(keys), ANSWER_SECONDS, is_closed=True))
 
@@ -172,12 +174,13 @@ class Presence:
 
     def start_from(self) -> None:
         """The node has another state: claim there whoever follows here."""
+        now = self._clock.seconds()
         for key, follower in self._followers.items():
-            self._claim(key, follower)
-        members = self._state().members
-        if self._own_rounds is None:
-            # A worker that was replaced, or a server with a journal: those whom the process before had.
-            self._own_rounds = ceil(members.held_by(self._broadcast.node_id) / GONE_AT_MOST)
+            if follower.count or follower.until > now:
+                self._claim(key, follower)
+        # It may have members of this node who follow no more: of the process before (a worker that was replaced, or a
+        # server with a journal), or because it is older than what this node knew.
+        self._own_rounds = ceil(self._state().members.held_by(self._broadcast.node_id) / GONE_AT_MOST)
         self._look_later()
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from twisted.logger import globalLogBeginner
 
 from loadtest.history.file import write_history
-from tests.simulation.plan import ERASURES, LEASES, PRESENCE, PRODUCERS, STRANGERS, USERS, WORKERS, make_plan
+from tests.simulation.plan import ERASURES, LEASES, PRESENCE, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
 from tests.simulation.reach import (
     ERASURE_STATES,
     LEASE_STATES,
@@ -19,6 +19,7 @@ from tests.simulation.reach import (
     PRODUCER_STATES,
     STATES,
     STRANGER_STATES,
+    UNREAD_STATES,
     USER_STATES,
     WORKER_STATES,
 )
@@ -63,6 +64,7 @@ def main() -> int:
     parser.add_argument("--erasures", action="store_true", help="messages are deleted: seeds e0, e1, ...")
     parser.add_argument("--producers", action="store_true", help="producers number their messages: seeds p0, p1, ...")
     parser.add_argument("--presence", action="store_true", help="channels have members: seeds m0, m1, ...")
+    parser.add_argument("--unread", action="store_true", help="messages wait for readers: seeds n0, n1, ...")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seed", help="tell the story of this one")
     parser.add_argument("--digests", action="store_true", help="print a line for each seed: the seed and its digest")
@@ -89,6 +91,8 @@ def main() -> int:
         family, states = PRODUCERS, PRODUCER_STATES
     elif options.presence:
         family, states = PRESENCE, PRESENCE_STATES
+    elif options.unread:
+        family, states = UNREAD, UNREAD_STATES
     seeds = [f"{family}{n}" for n in range(options.first, options.first + options.seeds)]
     if options.digests:
         return print_digests(seeds, options.jobs)

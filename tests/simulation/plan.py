@@ -16,6 +16,7 @@ from tests.simulation.presence_plan import make_presence_plan
 from tests.simulation.producer_plan import make_producer_plan
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import make_stranger_plan
+from tests.simulation.unread_plan import make_unread_plan
 from tests.simulation.user_plan import make_user_plan
 
 KINDS = ("redis", "redis", "redis", "redis", "redis", "journal", "journal", "memory")
@@ -83,6 +84,9 @@ PRODUCERS = "p"
 PRESENCE = "m"
 """Seeds that begin with this have channels with members."""
 
+UNREAD = "n"
+"""Seeds that begin with this have messages that wait for readers."""
+
 
 def make_plan(seed: str) -> Plan:
     """The plan of a seed."""
@@ -98,6 +102,8 @@ def make_plan(seed: str) -> Plan:
         return make_producer_plan(seed, _cluster_plan, _workers_plan)
     if seed.startswith(PRESENCE):
         return make_presence_plan(seed, _cluster_plan, _workers_plan)
+    if seed.startswith(UNREAD):
+        return make_unread_plan(seed, _cluster_plan, _workers_plan)
     return _workers_plan(seed) if seed.startswith(WORKERS) else _cluster_plan(seed)
 
 
