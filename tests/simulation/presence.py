@@ -37,6 +37,12 @@ POLL_SECONDS = 1.0
 CLOSED_SECONDS = 8.0
 """For so long after a page of a user said that it closes, its other tabs have to be seen following."""
 
+PROMPT_SECONDS = 5.0
+"""How long after the last page of a user said that it closes the user is gone, where there is no fault."""
+
+GONE_AT_MOST = 2
+"""Members of a node about whom one entry asks here: fewer than there are."""
+
 LEAVE_SECONDS = 3.0
 """How long after the grace a member is gone at the latest, where there is no fault."""
 
@@ -72,6 +78,7 @@ class Tabs:
         self._contacts: dict[Key, list[Contact]] = {}
         self._last: dict[Key, float] = {}
         self._closed: dict[str, float] = {}
+        self._prompt: dict[str, float] = {}
 
     def watch(self) -> None:
         """Begin to look who is there."""
@@ -108,6 +115,11 @@ class Tabs:
         """A page has said that it closes."""
         self._closed[subject] = self.world.now
 
+    def closed(self, subject: str) -> None:
+        """The server has heard that. Unless another tab is seen later, the user leaves at once."""
+        if not any(tab.is_open and tab.subject == subject for tab in self.tabs.values()):
+            self._prompt[subject] = self.world.now
+
     # Who leaves.
 
     def left(self, key: Key) -> None:
@@ -142,6 +154,9 @@ class Tabs:
             return
         for subject in members:
             last = self._last.get((channel, subject), -math.inf)
+            was_closed = self._closed.get(subject, -math.inf) >= last and subject in self._prompt
+            if was_closed and self._prompt[subject] < asked_at - PROMPT_SECONDS:
+                raise BrokenPromise(f"who closes the last page leaves: {where} names {subject}, closed at {last}")
             if last < asked_at - HIDDEN_SECONDS - LEAVE_SECONDS - 1.0:
                 raise BrokenPromise(f"nobody stays who is gone: {where} names {subject}, last there at {last}")
             self.world.reach("a member was named, while all was calm")
@@ -209,6 +224,9 @@ class Client:
         self.process.die()
         self._client.drop()
 
+    def ask(self, host: str, data: bytes, on_reply: Callable[[Message | None], None]) -> None:
+        self._client.ask(host, data, 5.0, on_reply)
+
     def _process_of(self, host: str) -> Process | None:
         return next((server.process for server in self._tabs.servers if server.name == host), None)
 
@@ -226,12 +244,15 @@ class Tab(Client):
         channels: tuple[str, ...],
         streams: bool,
         pause: float,
+        is_named: bool,
     ) -> None:
+        """`is_named`: its token says what others are shown of the user."""
         super().__init__(tabs, name, hosts)
         self.subject = subject
         self.channels = channels
         self.is_hidden = False
         self._pause = pause
+        self._public = {"presence": {"name": subject.upper()}} if is_named else {}
         self._streams = streams and "balancer" not in hosts
         self._stream: EventStream | None = None
         self.process.later(0, self._poll)
@@ -240,7 +261,7 @@ class Tab(Client):
         now = int(self._tabs.world.now)
         claims = {
             "iss": "app", "aud": "pushup", "sub": self.subject, "iat": now, "exp": now + 600,
-            "pushup": {"poll": ["*"], "presence": {"name": self.subject.upper()}},
+            "pushup": {"poll": ["*"], **self._public},
         }  # fmt: skip
         return {"Authorization": f"Bearer {jwt.encode(claims, TOKENS.token_secrets[0], algorithm='HS256')}"}
 
@@ -306,7 +327,13 @@ class Tab(Client):
             beacon = Client(self._tabs, f"beacon of {self.name}", self.hosts)
             body = {"channels": list(self.channels)}
             data = request("POST", "/v1/presence", body, **self._headers())
-            beacon._client.ask(self.random.choice(self.hosts), data, 5.0, lambda reply: beacon.close())
+
+            def heard(reply: Message | None) -> None:
+                beacon.close()
+                if reply is not None and reply.status == 204:
+                    self._tabs.closed(self.subject)
+
+            beacon.ask(self.random.choice(self.hosts), data, heard)
 
 
 class Watcher(Client):
@@ -390,6 +417,8 @@ class Watcher(Client):
         for one in data.get("updates", ()):
             if one["subject"] not in members:
                 raise BrokenPromise(f"who changes is there: {message}, and {self.channel} had {members}")
+            if one["data"] is None:
+                raise BrokenPromise(f"no data are no update: {message}")
             members[one["subject"]] = one["since"], one["data"]
         for subject in data.get("leaves", ()):
             if subject not in members:

@@ -19,7 +19,8 @@ def make_presence_plan(seed: str, of_cluster: Callable[[str], Plan], of_workers:
     """`of_cluster`, `of_workers`: the plans that it is laid upon."""
     random = Random(f"presence {seed}")
     plan = random.choice((of_cluster, of_cluster, of_workers))(seed)
-    steps = [step for step in plan.steps if step.kind not in WITHOUT and not (step.kind == "publish" and random.random() < 0.7)]
+    steps = [step for step in plan.steps if step.kind not in WITHOUT]
+    steps = [step for step in steps if step.kind != "publish" or random.random() < 0.3]
     for number in range(random.choice((3, 5, 8))):
         steps.append(_tab(random, number, random.uniform(1.0, 10.0)))
         at = 5.0
@@ -43,4 +44,5 @@ def _tab(random: Random, number: int, at: float) -> Step:
         "streams": random.random() < 0.4,
         "direct": random.random() < 0.7,
         "pause": random.choice((0.0, 0.1, 0.4)),
+        "is_named": random.random() < 0.7,
     })  # fmt: skip

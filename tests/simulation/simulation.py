@@ -14,11 +14,12 @@ from loadtest.history import events
 from loadtest.history.events import BrokenPromise, Event
 from pushup.backends.webhook import WebhookSettings
 from pushup.broadcast.redis.scripts import SCRIPTS
-from pushup.core import state
+from pushup.core import members, state
 from pushup.core.commands import Entry, Outcome
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.net.api.schemas import StreamLimits
+from pushup.node import presence
 from pushup.node.drain import DrainLimits
 from pushup.settings.channel_policies import ChannelSettings, ChannelTable
 from pushup.settings.server import ServerSettings
@@ -35,7 +36,7 @@ from tests.simulation.other_cluster import OtherCluster
 from tests.simulation.parent import HOST as PARENT
 from tests.simulation.parent import Parent
 from tests.simulation.plan import LIMITS, WEIGHTS
-from tests.simulation.presence import GHOST_SECONDS, HIDDEN_SECONDS, POLICY, LeavesSeen, Tab, Tabs
+from tests.simulation.presence import GHOST_SECONDS, GONE_AT_MOST, HIDDEN_SECONDS, POLICY, LeavesSeen, Tab, Tabs
 from tests.simulation.presence import SETTINGS as PRESENCE
 from tests.simulation.probes import Probes
 from tests.simulation.producers import Producers
@@ -145,6 +146,7 @@ class Simulation:
         if self.parent is not None:
             self.parent.on_given_up = self._give_up
         if "presence" in setup:
+            members.GONE_AT_MOST = presence.GONE_AT_MOST = GONE_AT_MOST
             self.tabs = Tabs(self.world, self.network, self.record, self.servers)
             leaves = LeavesSeen(self.tabs)
             for server in self.servers:
@@ -479,12 +481,21 @@ class Simulation:
         self.producers.outboxes[producer].take_over()
 
     def do_tab(
-        self, number: int, subject: str, channels: tuple[str, ...], streams: bool, direct: bool, pause: float
+        self,
+        number: int,
+        subject: str,
+        channels: tuple[str, ...],
+        streams: bool,
+        direct: bool,
+        pause: float,
+        is_named: bool,
     ) -> None:
         assert self.tabs is not None
         hosts = [server.name for server in self.servers] if direct else ["balancer"]
         name = f"tab {number} of {subject} since {self.world.now - START:.1f}"
-        tab = Tab(self.tabs, name, hosts, subject=subject, channels=channels, streams=streams, pause=pause)
+        tab = Tab(
+            self.tabs, name, hosts, subject=subject, channels=channels, streams=streams, pause=pause, is_named=is_named
+        )
         self.tabs.open(number, tab)
 
     def do_hide_tab(self, number: int, hidden: bool) -> None:
@@ -1012,7 +1023,7 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
 def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Result:
     broken = ""
     expire_at_most = state.EXPIRE_AT_MOST
-    unsent_limit = link_module.UNSENT_LIMIT_BYTES
+    unsent_limit, gone_at_most = link_module.UNSENT_LIMIT_BYTES, members.GONE_AT_MOST
     simulation = Simulation(plan)
     if observe is not None:
         observe(simulation)
@@ -1028,6 +1039,7 @@ def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Resul
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
         link_module.UNSENT_LIMIT_BYTES = unsent_limit
+        members.GONE_AT_MOST = presence.GONE_AT_MOST = gone_at_most
         for server in simulation.servers:
             server.forget()
         if simulation.other is not None:
