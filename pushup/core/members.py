@@ -120,9 +120,9 @@ class Members(BoundedTable[Member]):
         """The nodes that have members about whom nobody asks."""
         return list(self._by_holder)
 
-    def held_by(self, node: str) -> int:
-        """How many members of this node nobody asks about."""
-        return len(self._by_holder.get(node, ()))
+    def held_by(self, node: str) -> list[Key]:
+        """The members of this node about whom nobody asks."""
+        return [self._rows[name].key for name in self._by_holder.get(node, ())]
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -164,12 +164,12 @@ def test_a_node_that_is_gone_with_thousands_of_members() -> None:
     feed.apply(away(*keys[::7], node="n1"), 101.0)
     feed.apply(away(*keys[::7], node="n2"), 101.0)
     feed.apply(here(*reversed(keys[::7])), 101.0)
-    assert feed.state.members.held_by("n1") == count
+    assert len(feed.state.members.held_by("n1")) == count
     restored = restore(through_json(feed.state.snapshot()))
     for left in (GONE_AT_MOST + 500, 500, 0, 0):
         feed.apply(Gone("n1", 30.0), 102.0)
         restored.apply(Entry(EPOCH, feed.state.cursor.sequence, 102.0, Gone("n1", 30.0)))
-        assert feed.state.members.held_by("n1") == left
+        assert len(feed.state.members.held_by("n1")) == left
         assert restored.snapshot() == feed.state.snapshot()
         assert restored.touched.asked == feed.state.touched.asked
     assert len(feed.state.members.due(132.0, 2 * count)) == count

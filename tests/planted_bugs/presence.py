@@ -53,7 +53,7 @@ BUGS = (
         (
             Edit(NODE, "                follower.until = now + follower.grace\n",
                  "                follower.until = time() + follower.grace\n"),
-            Edit(NODE, "from math import ceil\n", "from math import ceil\nfrom time import time\n"),
+            Edit(NODE, "from heapq import heappop, heappush\n", "from heapq import heappop, heappush\nfrom time import time\n"),
         ),
         family="m",
     ),
@@ -67,7 +67,7 @@ BUGS = (
                 "                self._submit(Gone(name, grace))\n",
                 "                self._submit(Gone(name, grace))\n                self._gone[name] = inf\n",
             ),
-            Edit(NODE, "from math import ceil\n", "from math import ceil, inf\n"),
+            Edit(NODE, "from heapq import heappop, heappush\n", "from heapq import heappop, heappush\nfrom math import inf\n"),
         ),
         kind="redis",
         needs=("kill", "stop_all"),
