@@ -251,7 +251,10 @@ def test_two_workers_and_one_is_killed(serve: Serve, settings_file: Path, pages:
         seen.wait_for(set(users("a", 20)), 10)
         before = workers_of(server)
         before[0].kill()
-        wait_until(lambda: len(workers_of(server)) == 2 and before[0].pid not in [w.pid for w in workers_of(server)], "a worker")
+        wait_until(
+            lambda: len(workers_of(server)) == 2 and before[0].pid not in [w.pid for w in workers_of(server)],
+            "a worker",
+        )
         caller.close()
         caller = stack.enter_context(server.caller())
         pages.close("a3")

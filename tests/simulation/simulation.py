@@ -121,8 +121,7 @@ class Simulation:
             settings = structs.replace(settings, tokens=TOKENS, channels=ChannelSettings(channels=rules))
         self.tabs: Tabs | None = None
         if "presence" in setup:
-            anyone = tuple([ChannelTable(prefix="room", poll="anyone")])
-            rules = (*settings.channels.channels, *anyone)
+            rules = (*settings.channels.channels, ChannelTable(prefix="room", poll="anyone"))
             settings = structs.replace(
                 settings, presence=PRESENCE, channels=ChannelSettings(channels=rules), queue=Limits(channels=(POLICY,))
             )
