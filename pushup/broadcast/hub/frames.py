@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from pushup.broadcast import Member
 from pushup.broadcast.admission import size_of
@@ -143,24 +144,18 @@ def frame(message: ToParent | ToWorker) -> bytes:
 
 
 class EntryBatch:
-    """Entries that go in one frame: the next one (`Next`)."""
+    """Entries that go in one frame (`Next`)."""
 
     def __init__(self) -> None:
-        self._entries: list[Entry] = []
+        self.entries: list[Entry] = []
+        self.bytes = 0
+        """Their approximate size."""
         self._numbers: list[int] = []
-        self._bytes = 0
-
-    def __bool__(self) -> bool:
-        return bool(self._entries)
-
-    @property
-    def is_full(self) -> bool:
-        return self._bytes > BATCH_BYTES
 
     def add(self, entry: Entry) -> None:
-        self._entries.append(entry)
+        self.entries.append(entry)
+        self.bytes += size_of(entry.command)
         self._numbers.append(0)
-        self._bytes += size_of(entry.command)
 
     def note_number(self, number: int) -> None:
         """The last entry, if it is still here, carried out the command with this number."""
@@ -169,24 +164,29 @@ class EntryBatch:
 
     def frame(self) -> bytes:
         """The bytes to send."""
-        return frame(Next(tuple(self._entries), tuple(self._numbers)))
+        return frame(Next(tuple(self.entries), tuple(self._numbers)))
 
 
 def read_by_parent(body: bytes) -> ToParent:
     """Raises: msgspec.DecodeError."""
     message: ToParent = _to_parent.decode(body)
-    return Append(message.number, tuple(map(_own, message.commands))) if type(message) is Append else message
+    if type(message) is Append:
+        for command in message.commands:
+            _own(command)
+    return message
 
 
 def read_by_worker(body: bytes) -> ToWorker:
     """Raises: msgspec.DecodeError."""
     message: ToWorker = _to_worker.decode(body)
-    if type(message) is not Next:
-        return message
-    entries = [Entry(entry.epoch, entry.sequence, entry.time, _own(entry.command)) for entry in message.entries]
-    return Next(tuple(entries), message.numbers)
+    if type(message) is Next:
+        for entry in message.entries:
+            _own(entry.command)
+    return message
 
 
-def _own(command: Command) -> Command:
-    """The command with copies of its messages, which would keep the whole frame alive."""
-    return command.copy() if type(command) is Publish else command
+def _own(command: Command) -> None:
+    """Give its messages data of their own: theirs is a part of the frame, and would keep the whole alive."""
+    if type(command) is Publish:
+        for draft in command.messages:
+            force_setattr(draft, "data", draft.data.copy())

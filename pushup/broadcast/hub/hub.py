@@ -273,9 +273,9 @@ class Hub(HoldsState):
         """Apply the next entry here; at the end of this batch of events it is passed on with the others."""
         outcome = self._last_outcome = self.state.apply(entry)
         if self._workers:
-            if self._batch.is_full:
+            if self._batch.bytes > frames.BATCH_BYTES:
                 self._pass_on()
-            if not self._batch:
+            if not self._batch.entries:
                 for worker in self._workers:
                     worker.link.flush_soon()
             self._batch.add(entry)
@@ -283,7 +283,7 @@ class Hub(HoldsState):
 
     def _pass_on(self) -> None:
         """Send the entries that wait for it, before anything else is sent."""
-        if self._batch:
+        if self._batch.entries:
             body, self._batch = self._batch.frame(), frames.EntryBatch()
             for worker in self._workers:
                 worker.link.send(body)
