@@ -96,10 +96,13 @@ class SocketTransport:
         self._end(ConnectionLost())
 
     def _flush(self) -> None:
-        self._is_flushing = False
         if self._is_closed:
             return
-        self._link.on_flush()
+        self._is_flushing = True  # what the link adds is sent below
+        try:
+            self._link.on_flush()
+        finally:
+            self._is_flushing = False
         if self._unsent:
             data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
             try:
