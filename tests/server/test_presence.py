@@ -1,4 +1,4 @@
-"""Who follows a channel, with real servers that are killed, stopped for a while and replaced: nobody leaves by mistake."""
+"""Who follows a channel, with real servers that are killed, stopped for a while and replaced: no false leave."""
 
 from __future__ import annotations
 
@@ -67,8 +67,9 @@ class Page:
             with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
                 reader, writer = await asyncio.open_connection(host, int(port))
                 try:
-                    while self.is_open and await asyncio.wait_for(self._poll(reader, writer), POLL_SECONDS + 8):
-                        pass
+                    goes_on = True
+                    while self.is_open and goes_on:
+                        goes_on = await asyncio.wait_for(self._poll(reader, writer), POLL_SECONDS + 8)
                 finally:
                     writer.close()
             self._turn += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -195,7 +196,7 @@ class LeavesSeen:
                     try:
                         self._tabs.left(key)
                     except BrokenPromise as error:  # servers catch what is raised here
-                        self._tabs.world.at(self._tabs.world.now, lambda error=error: _raise(error))
+                        self._tabs.world.at(self._tabs.world.now, partial(_raise, error))
 
         return after
 
