@@ -19,8 +19,7 @@ from tests.server.caller import Caller
 from tests.server.conftest import Serve
 from tests.server.redis_cluster import RedisCluster, cluster_at
 from tests.server.redis_server import RedisServer
-from tests.server.server_process import wait_until
-from tests.server.test_workers import workers_of
+from tests.server.server_process import wait_until, workers_of
 from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 GRACE_SECONDS = 2.0

@@ -41,8 +41,8 @@ CLOSED_SECONDS = 8.0
 PROMPT_SECONDS = 5.0
 """How long after the last page of a user said that it closes the user is gone, where there is no fault."""
 
-GONE_AT_MOST = 2
-"""Members of a node about whom one entry asks here: fewer than there are."""
+GONE_AT_MOST = 1
+"""Members of a node about whom one entry asks here: as few as can be."""
 
 LEAVE_SECONDS = 3.0
 """How long after the grace a member is gone at the latest, where there is no fault."""
@@ -106,8 +106,8 @@ class Tabs:
         for channel in tab.channels:
             self._last[channel, tab.subject] = self.world.now
 
-    def answered(self, tab: Tab, sent: float, host: str, process: Process | None) -> None:
-        contact = Contact(sent, self.world.now, host, process, tab.is_hidden)
+    def answered(self, tab: Tab, sent: float, host: str, process: Process | None, *, is_hidden: bool) -> None:
+        contact = Contact(sent, self.world.now, host, process, is_hidden)
         for channel in tab.channels:
             self._contacts.setdefault((channel, tab.subject), []).append(contact)
         self.asks(tab)
@@ -115,6 +115,7 @@ class Tabs:
     def closes(self, subject: str) -> None:
         """A page has said that it closes."""
         self._closed[subject] = self.world.now
+        self._prompt.pop(subject, None)
 
     def closed(self, subject: str) -> None:
         """The server has heard that. Unless another tab is seen later, the user leaves at once."""
@@ -269,7 +270,8 @@ class Tab(Client):
     def _poll(self) -> None:
         host = self.random.choice(self.hosts)
         query = "&".join(f"channel={quote(channel)}" for channel in self.channels) + f"&cursor={self.cursor or 'now'}"
-        query += "&hidden=true" if self.is_hidden else ""
+        is_hidden = self.is_hidden
+        query += "&hidden=true" if is_hidden else ""
         sent, process = self._tabs.world.now, self._process_of(host)
         self._tabs.asks(self)
         if self._streams and self.random.random() < 0.5:
@@ -280,7 +282,7 @@ class Tab(Client):
             self._tabs.asks(self)
             if reply is not None and reply.status == 200:
                 self.cursor = reply.json["cursor"]
-                self._tabs.answered(self, sent, "" if process is None else host, process)
+                self._tabs.answered(self, sent, "" if process is None else host, process, is_hidden=is_hidden)
                 self.process.later(self._pause, self._poll)
             else:
                 self._tabs.world.tell(f"{self.name}: {reply and reply.first_line}")
@@ -290,13 +292,13 @@ class Tab(Client):
         self._client.ask(host, request("GET", target, **self._headers()), POLL_SECONDS + 3.0, replied)
 
     def _open_stream(self, host: str, query: str) -> None:
-        opened = self._tabs.world.now
+        opened, is_hidden = self._tabs.world.now, self.is_hidden
 
         def streamed(events: list[Event]) -> None:
             self.cursor = next((event.id for event in reversed(events) if event.id), self.cursor)
             # When it was sent can be known only where nothing delays it.
             sent = self._tabs.world.now - 1.0 if self._tabs.is_calm else opened
-            self._tabs.answered(self, sent, "", None)
+            self._tabs.answered(self, sent, "", None, is_hidden=is_hidden)
 
         def ended(why: str) -> None:
             self._tabs.asks(self)
