@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 import jwt
@@ -64,6 +64,15 @@ class Contact(NamedTuple):
     is_hidden: bool
 
 
+class Follows(Protocol):
+    """Who is there by a tab, and where."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def channels(self) -> tuple[str, ...]: ...
+
+
 class Tabs:
     """All tabs of all users, and those who look who is there."""
 
@@ -73,7 +82,7 @@ class Tabs:
         self.record = record
         self.servers = servers
         self.faults = [-math.inf]
-        """When there were faults, by the true time."""
+        """When there were faults, by the true time. A drain is none: nobody leaves because of it."""
         self.tabs: dict[int, Tab] = {}
         self.watchers: list[Watcher] = []
         self._contacts: dict[Key, list[Contact]] = {}
@@ -96,17 +105,21 @@ class Tabs:
             one.close()
 
     @property
+    def had_faults(self) -> bool:
+        return len(self.faults) > 1
+
+    @property
     def is_calm(self) -> bool:
         return self.faults[-1] < self.world.now - CALM_SECONDS
 
     # What tabs do.
 
-    def asks(self, tab: Tab) -> None:
+    def asks(self, tab: Follows) -> None:
         """A tab has sent something, or has it under way; what it is answered, it may never get."""
         for channel in tab.channels:
             self._last[channel, tab.subject] = self.world.now
 
-    def answered(self, tab: Tab, sent: float, host: str, process: Process | None, *, is_hidden: bool) -> None:
+    def answered(self, tab: Follows, sent: float, host: str, process: Process | None, *, is_hidden: bool) -> None:
         contact = Contact(sent, self.world.now, host, process, is_hidden)
         for channel in tab.channels:
             self._contacts.setdefault((channel, tab.subject), []).append(contact)
@@ -371,11 +384,15 @@ class Watcher(Client):
         """From a snapshot."""
 
         def begun(cursor: str, members: dict[str, Any]) -> None:
-            self.cursor, self._members, self._pending = cursor, members, []
-            self._at = [(int(cursor.rpartition("-")[2]), members)]
+            self.begin_at(cursor, members)
             self._poll()
 
         self._look(begun, self._begin)
+
+    def begin_at(self, cursor: str, members: dict[str, Any]) -> None:
+        """Follow the channel from here."""
+        self.cursor, self._members, self._pending = cursor, members, []
+        self._at = [(int(cursor.rpartition("-")[2]), members)]
 
     def _poll(self) -> None:
         def replied(reply: Message | None) -> None:
@@ -388,7 +405,7 @@ class Watcher(Client):
                 self._begin()
                 return
             for message in answer["messages"]:
-                self._take(int(message["id"].rpartition("-")[2]), message)
+                self.take(int(message["id"].rpartition("-")[2]), message)
             self.cursor = answer["cursor"]
             self._compare()
             self.process.later(0, self._poll_or_look)
@@ -403,13 +420,12 @@ class Watcher(Client):
 
         def looked(cursor: str, members: dict[str, Any]) -> None:
             if cursor.rpartition("-")[0] == self.cursor.rpartition("-")[0]:
-                self._pending.append((int(cursor.rpartition("-")[2]), members, cursor))
-                self._compare()
+                self.compare(cursor, members)
             self._poll()
 
         self._look(looked, self._poll)
 
-    def _take(self, sequence: int, message: dict[str, Any]) -> None:
+    def take(self, sequence: int, message: dict[str, Any]) -> None:
         """Raises: BrokenPromise if it says what cannot be, as the page knows."""
         data, members = message["data"], dict(self._members)
         self._tabs.world.tell(f"{self.name}: {message['id']} {json.dumps(data)}")
@@ -431,6 +447,11 @@ class Watcher(Client):
             raise BrokenPromise(f"messages have the number of members: {message}, and there are {members}")
         self._members = members
         self._at.append((sequence, members))
+
+    def compare(self, cursor: str, members: dict[str, Any]) -> None:
+        """A server had these members at this cursor; what is not read yet is compared later. Raises: BrokenPromise."""
+        self._pending.append((int(cursor.rpartition("-")[2]), members, cursor))
+        self._compare()
 
     def _compare(self) -> None:
         """Raises: BrokenPromise if a server had other members at some cursor than the messages say."""

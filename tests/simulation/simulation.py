@@ -254,14 +254,14 @@ class Simulation:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
                 self.world.reach("two faults at once")
             self._last_fault = step.at
-            self._note_fault()
+            self._note_fault(step.kind)
             self._fault(step.kind)
         getattr(self, f"do_{step.kind}")(**step.arguments)
 
-    def _note_fault(self) -> None:
+    def _note_fault(self, kind: str = "") -> None:
         if self.unread is not None:
             self.unread.faults.append(self.world.now)
-        if self.tabs is not None and self._last_fault is not None:
+        if self.tabs is not None and kind != "drain" and (kind or self.tabs.had_faults):
             self.tabs.faults.append(self.world.now)
 
     def _note_entry(self, entry: Entry, outcome: Outcome) -> None:
