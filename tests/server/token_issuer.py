@@ -21,7 +21,7 @@ SETTINGS: Mapping[str, Any] = {
 class TokenIssuer:
     """Signs tokens of one user."""
 
-    def __init__(self, seconds: float, user: str = "7", **rights: list[str]) -> None:
+    def __init__(self, seconds: float, user: str = "7", **rights: Any) -> None:
         """The tokens are valid for so many seconds."""
         self.seconds = seconds
         self.user = user
