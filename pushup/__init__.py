@@ -13,6 +13,7 @@
 | `host/` | what concerns the process and its machine: limits, the log, systemd, checks before the start |
 | `transport/` | bytes between processes, and to other servers |
 | `client/` | the Python client |
+| `webhooks/` | tells an application whether a call is from PushUp |
 | `outbox/` | publishes the rows of an application's database; imports only the client |
 | `frameworks/` | live lists in Django, FastAPI and Flask, over the client |
 | `browser/` | the client for web pages: `pushup.js` |

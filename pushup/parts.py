@@ -56,6 +56,7 @@ def make_node(settings: Settings, host: Host, broadcast: Broadcast, worker: int 
         limits=settings.queue,
         hold_limits=settings.hold,
         drain_limits=settings.drain,
+        presence_limits=settings.presence,
         broadcast=broadcast,
         clock=host.reactor,
         soon=host.demultiplexer.soon,

@@ -15,6 +15,7 @@ from pushup.broadcast import Member
 from pushup.core import tracing
 from pushup.core.answer import Answer, Gap, Received
 from pushup.core.commands import ChannelState
+from pushup.core.members import ChannelPresence, View
 from pushup.net.api import poll_parameters, schemas
 from pushup.net.api.bodies import NAME_LIMIT_BYTES
 from pushup.net.api.browser_client import NAMES
@@ -53,6 +54,8 @@ RESPONSES: dict[str, type[Struct]] = {
     "Drop": tracing.Drop,
     "Applied": tracing.Applied,
     "Reader": tracing.Reader,
+    "Presence": ChannelPresence,
+    "PresenceMember": View,
     "Problem": Problem,
 }
 
@@ -144,7 +147,7 @@ def _resolved(schema: Any, components: dict[str, Any]) -> Any:
 def _types(schema: Any, components: dict[str, Any]) -> set[str]:
     """The JSON types that a schema allows; empty: any. Those of an array's items count as `array of ...`."""
     schema = _resolved(schema, components)
-    if "anyOf" in schema or "allOf" in schema:
+    if "type" not in schema and ("anyOf" in schema or "allOf" in schema):
         return {kind for part in schema.get("anyOf", schema.get("allOf")) for kind in _types(part, components)}
     if "enum" in schema:
         return {"string"}

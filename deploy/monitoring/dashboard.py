@@ -93,6 +93,7 @@ ROWS = {
         Panel("Commits of the journal", "s", _quantiles("journal_commit_seconds")),
         Panel("Calls that wait", "none", _sum("backend_waiting", "instance, backend")),
         Panel("Calls, by outcome", "cps", _rate("backend_calls", "backend, outcome")),
+        Panel("Webhooks, by outcome", "cps", _rate("webhooks", "outcome")),
     ],
 }
 

@@ -146,6 +146,13 @@ class _Node(HoldsState):
         raise AssertionError("there are no streams and no subjects here")
 
     @property
+    def presence(self) -> Any:
+        raise AssertionError("there are no subjects here")
+
+    def members_of(self, channel: str) -> Any:
+        raise AssertionError("there are no members here")
+
+    @property
     def webhook_caller(self) -> Any:
         raise AssertionError("no message waits for readers here")
 

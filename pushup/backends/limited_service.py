@@ -121,12 +121,12 @@ class LimitedService:
 
     def _give_up_late(self) -> None:
         """Fail the calls whose deadline has passed."""
-        horizon = self._clock.seconds() - self._limits.deadline_seconds
         self._starting = True  # a place that becomes free is not for a call whose deadline has passed, too
         while self._wanted:
             call = next(iter(self._wanted))
-            if call.since > horizon:
-                self._timer.not_after(call.since + self._limits.deadline_seconds)
+            deadline = call.since + self._limits.deadline_seconds
+            if deadline > self._clock.seconds():
+                self._timer.not_after(deadline)
                 break
             self._counters.late += 1
             self._forget(call, self._unavailable(f"did not answer within {self._limits.deadline_seconds:g} s"))

@@ -33,6 +33,7 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
 from pushup.core.limits import Limits
+from pushup.core.members import ChannelPresence
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import Outgoing
@@ -147,6 +148,10 @@ class HoldsState:
         found = self.state.cache.get(cursor.sequence) if cursor.epoch == here else None
         return () if found is None else found.channels
 
+    def members_of(self, channel: str) -> ChannelPresence:
+        """As `ReplicatedState.presence`."""
+        return self.state.presence(channel)
+
     def is_revoked(self, grant: Grant) -> bool:
         """As `ReplicatedState.is_revoked`."""
         return self.state.is_revoked(grant)
@@ -212,6 +217,10 @@ OnEnd = Callable[[Cursor], None]
 class Broadcast(Protocol):
     """The order of entries, followed by one node in this process."""
 
+    @property
+    def node_id(self) -> str:
+        """That of this node among its `members`."""
+
     def start(self, follower: Follower) -> None:
         """Give the follower its state, then every entry; called once. The state may come later (Redis).
 
@@ -272,6 +281,7 @@ class OneNode:
     """What a broadcast of one node answers about others."""
 
     is_current = True
+    node_id = "1"
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         # The only node has applied every entry that was acknowledged.

@@ -29,7 +29,7 @@
  * @property {(request: Request, entry: Entry) => void} take
  * @property {(request: Request, problem: Problem) => void} refused
  * @typedef {{cursor?: string, last?: string, node?: Node, channels: Set<string>}} Position
- * @typedef {{kind: "base" | "own", channels: string[], cursor: string, sub?: Subscription}} Request
+ * @typedef {{kind: "base" | "own", channels: string[], cursor: string, limit?: number, sub?: Subscription}} Request
  */
 
 // The tables. Each cell: the next state ("same" for no other), then the actions.
@@ -127,6 +127,7 @@ const SELDOM = 300_000; // asking again for what can hardly be
 const CHANNEL_LIMIT = 100;
 const FORGET = 180_000; // a tab that has not been heard of for so long
 const SNAPSHOT = "snapshot"; // where presence begins, in the place of a cursor
+const SAY_AGAIN = 1_000; // pause between two polls that say what was handled
 
 /** Why a request ended without what was asked for; `status` is 0 if there was no answer that could be understood. */
 class Trouble extends Error {
@@ -200,6 +201,7 @@ async function stream(connection, signal) {
       if (event === "error") throw new Trouble("error", content);
       if (event === "ticket") connection.ticket = content.ticket;
       if (event === "expiry") connection.client.token.accepted(connection.token, content.expires_in);
+      if (event === "unread") connection.client.lead.unread();
       if (event === "gap") entry.gaps.push(content);
       if (event === "closed") entry.closed.push(content.channel);
       if (event === "gap" || event === "closed") open.set(content.channel, content.until);
@@ -221,10 +223,10 @@ async function stream(connection, signal) {
 async function poll(connection, signal) {
   let hold = 0;
   for (let useless = 0; useless < 3;) {
-    const { kind, channels, cursor } = connection.request;
+    const { kind, channels, cursor, limit } = connection.request;
     const asked = connection.client.now();
     connection.within(hold + PATIENCE, "fail");
-    const response = await connection.fetch(signal, "/v1/poll", { channels, cursor, timeout: hold / 1000 });
+    const response = await connection.fetch(signal, "/v1/poll", { channels, cursor, limit, timeout: hold / 1000 });
     const answer = await response.json();
     signal.throwIfAborted();
     const { messages, gaps, closed, more } = answer;
@@ -780,6 +782,12 @@ class Lead {
     this.#post({ type: "entry", term: this.term, from: cursor, channels, entry });
   }
 
+  /** The server asks what the user has seen; every tab answers for itself. */
+  unread() {
+    this.#post({ type: "unread" });
+    this.client.unread();
+  }
+
   /** Every tab has to find out which of its subscriptions are refused. */
   split() {
     this.tabs.clear();
@@ -792,6 +800,7 @@ class Lead {
     client.check();
     if (type === "lead") this.send("leader", message);
     if (type === "split") client.split();
+    if (type === "unread") client.unread();
     if (type === "entry" && this.state === "following" && message.term === this.term) {
       this.heard = client.now();
       client.follow(message.from, message.entry, message.channels);
@@ -846,6 +855,8 @@ class Subscription {
   closed = false;
   suspect = false; // the shared request was refused, perhaps for this one
   busy = false; // a handler has not finished
+  /** @type {string | undefined} if the server asks what was seen: the cursor that was said last, or none */
+  said;
   // Of its own requests, with which it catches up.
   /** @type {Entry | undefined} */
   answer;
@@ -1109,6 +1120,9 @@ export class PushUp {
   #jumped = false;
   /** @type {unknown} */
   #timer;
+  /** @type {Request | undefined} a poll that says what was seen, until it is answered */
+  #saying;
+  #sayAt = 0;
   // The page.
   #frozen = false;
   #hiddenSince = 0;
@@ -1139,7 +1153,7 @@ export class PushUp {
     this.own = new Connection(this, "own", {
       plan: () => this.#planOwn(),
       take: (request, entry) => this.#takeOwn(request, entry),
-      refused: ({ sub }, problem) => sub?.stop(problem),
+      refused: ({ sub }, problem) => (sub ? sub.stop(problem) : (this.#saying = undefined)),
     });
     environment.listen((event) => this.#happened(event));
   }
@@ -1238,7 +1252,7 @@ export class PushUp {
   /** @param {number} now */
   #schedule(now) {
     const { base, own, lead, environment } = this;
-    const times = [now + LOOK];
+    const times = [now + LOOK, this.#sayAt];
     for (const { dueAt, deadline } of [base, own]) times.push(dueAt || Infinity, deadline?.at ?? Infinity);
     if (lead.state === "following") times.push(lead.greetAt);
     for (const sub of this.#active()) if (this.#isLost(sub)) times.push(sub.askAt);
@@ -1333,9 +1347,22 @@ export class PushUp {
   /** @returns {Request | null} */
   #planOwn() {
     const now = this.now();
+    if (this.#asleep) return null;
     const sub = this.#active().find((each) => this.#isLost(each) && now >= each.askAt);
-    if (!sub || this.#asleep) return null;
+    if (!sub) return (this.#saying ??= this.#say(now)) ?? null;
     return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? sub.begin, sub };
+  }
+
+  /** A poll with the cursor up to which subscriptions have handled everything. @param {number} now */
+  #say(now) {
+    const asked = this.#active().filter((sub) => sub.said !== undefined && sub.said !== sub.cursor && this.#isCovered(sub));
+    const cursor = asked[0]?.cursor;
+    if (!cursor || now < this.#sayAt) return undefined;
+    this.#sayAt = now + SAY_AGAIN;
+    const subs = asked.filter((sub) => sub.cursor === cursor);
+    for (const sub of subs) sub.said = sub.busy ? cursor : undefined; // it will have handled more
+    const channels = [...new Set(subs.flatMap((sub) => [...sub.channels]))].sort();
+    return /** @type {Request} */ ({ kind: "own", channels, cursor, limit: 1 });
   }
 
   /** Whether a subscription has to ask for itself, sooner or later. @param {Subscription} sub */
@@ -1376,6 +1403,7 @@ export class PushUp {
 
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
   #takeOwn({ sub, cursor, channels }, entry) {
+    if (!sub) this.#saying = undefined;
     if (!sub || (sub.cursor ?? sub.begin) !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
       return;
     sub.suspect = false;
@@ -1396,6 +1424,12 @@ export class PushUp {
       this.lead.split();
       this.split();
     }
+  }
+
+  /** The server asks what the user has seen of what it has sent. */
+  unread() {
+    for (const sub of this.#active()) sub.said = "";
+    this.touch();
   }
 
   split() {

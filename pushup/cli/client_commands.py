@@ -145,6 +145,8 @@ def _print(value: Any, *, without: str = "") -> None:
 )
 @click.option("--event", help="A name for the message, which subscribers receive with it.")
 @click.option("--ephemeral", is_flag=True, help="Keep the message for 5 s only, such as a typing notice.")
+@click.option("--unread-after", type=float, help="Seconds, after which the application hears who has not seen it.")
+@click.option("--for", "unread_for", multiple=True, help="A user who should see it until then; may be repeated.")
 @click.option("--idempotency-key", help="Publish only once, even if this is run again with the same key.")
 @click.option(
     "--ack",
@@ -157,6 +159,8 @@ def publish(
     data: str,
     event: str | None,
     ephemeral: bool,
+    unread_after: float | None,
+    unread_for: tuple[str, ...],
     idempotency_key: str | None,
     ack: Ack | None,
     client: Client,
@@ -170,8 +174,9 @@ def publish(
             value = line.rstrip("\n")
         key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all
         published = client.publish(
-            list(channels), value, event=event, ephemeral=ephemeral, idempotency_key=key_of_one, ack=ack
-        )
+            list(channels), value, event=event, ephemeral=ephemeral,
+            unread_after=unread_after, unread_for=unread_for or None, idempotency_key=key_of_one, ack=ack,
+        )  # fmt: skip
         _print(published)
 
 

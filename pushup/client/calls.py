@@ -101,26 +101,23 @@ class AsyncClient:
         self.close()
 
     async def publish(
-        self,
-        channels: str | Sequence[str],
-        data: Any,
-        *,
-        event: str | None = None,
-        ephemeral: bool = False,
-        idempotency_key: str | None = None,
-        producer: Producer | None = None,
-        ack: Ack | None = None,
-        ack_timeout: float = ACK_SECONDS,
-        patience: float | None = None,
-    ) -> Published:
+        self, channels: str | Sequence[str], data: Any, *, event: str | None = None,
+        ephemeral: bool = False, unread_after: float | None = None, unread_for: Sequence[str] | None = None,
+        idempotency_key: str | None = None, producer: Producer | None = None,
+        ack: Ack | None = None, ack_timeout: float = ACK_SECONDS, patience: float | None = None,
+    ) -> Published:  # fmt: skip
         """Publish one message. Every try has the same idempotency key, so it is published once.
 
         `event` is a name that subscribers receive with it. An `ephemeral` message is kept for 5 s and then dropped
         without a gap; servers remember no keys of such messages, so a retry may publish one again. With `ack`, the
         server waits for that acknowledgement for up to `ack_timeout` seconds. A `producer` is sent instead of a key.
+        If users of `unread_for` have not seen the message `unread_after` seconds later, the server tells the
+        application who (docs/guide/unread.md).
         Raises: Duplicate if the producer published the message earlier, before its last publication.
         """
-        message = {"channels": names_of(channels), "data": data, **given_of(event=event, ephemeral=ephemeral or None)}
+        more = given_of(event=event, ephemeral=ephemeral or None, unread_after=unread_after)
+        more |= {} if unread_for is None else {"for": list(unread_for)}
+        message = {"channels": names_of(channels), "data": data, **more}
         given = await self._publish(message, idempotency_key, producer, ack, ack_timeout, patience)
         return value_of(Published, given)
 

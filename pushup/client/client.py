@@ -57,6 +57,8 @@ class Client:
         *,
         event: str | None = None,
         ephemeral: bool = False,
+        unread_after: float | None = None,
+        unread_for: Sequence[str] | None = None,
         idempotency_key: str | None = None,
         producer: Producer | None = None,
         ack: Ack | None = None,
@@ -65,8 +67,8 @@ class Client:
     ) -> Published:
         return run(
             self._calls.publish(
-                channels, data, event=event, ephemeral=ephemeral, idempotency_key=idempotency_key,
-                producer=producer, ack=ack, ack_timeout=ack_timeout, patience=patience,
+                channels, data, event=event, ephemeral=ephemeral, unread_after=unread_after, unread_for=unread_for,
+                idempotency_key=idempotency_key, producer=producer, ack=ack, ack_timeout=ack_timeout, patience=patience,
             )
         )  # fmt: skip
 

@@ -29,6 +29,7 @@ SHORT_STREAMS = 3  # so many in a row that broke earlier are cut by something on
 POLLS_SECONDS = 1800.0  # for so long, polls are used instead of streams that do not come through
 HOLD_SECONDS = 25.0  # a server may hold a poll for so long
 USELESS_POLLS = 3  # so many in a row that are answered at once, with nothing, would become an endless loop
+SAY_SECONDS = 1.0  # at least between two polls that only say what the program has
 NO_STREAMS = (404, 405, 406, 501)  # so answers a server, or a proxy, that has none
 
 
@@ -75,6 +76,8 @@ class Follower:
         self._began = math.inf
         self._streams = False
         self._stream: HttpConnection | None = None
+        self._say_at = math.inf  # the server asks what the program has, and is told then
+        self._said_at = -math.inf
 
     async def next(self, silence: float = math.inf) -> Item | None:
         """The next one; None after `stop`.
@@ -130,12 +133,28 @@ class Follower:
     async def _receive(self, until: float) -> None:
         now = self._driver.now()
         if self._stream is not None:
-            await self._read(self._stream, min(until, now + SILENCE_SECONDS))
+            if now >= self._say_at:
+                await self._say(now)
+            try:
+                await self._read(self._stream, min(until, now + SILENCE_SECONDS, self._say_at))
+            except NoResponse:
+                if self._driver.now() < self._say_at:
+                    raise
         elif now < self._polls_until:
             hold = min(HOLD_SECONDS, until - now)
             await self._poll(hold, hold + self._timeout)
         else:
             self._want()  # it is time to try a stream again
+
+    async def _say(self, now: float) -> None:
+        """Tell the server what the program has: everything up to the cursor. If that fails, the server asks again."""
+        self._say_at, self._said_at = math.inf, now
+        try:
+            await self._exchange.poll(self._node, self._channels, self._cursor, 0.0, self._first, limit=1)
+        except Stopped:
+            raise
+        except ClientError:
+            pass
 
     async def _poll(self, hold: float, seconds: float) -> None:
         asked = self._driver.now()
@@ -172,6 +191,8 @@ class Follower:
             self._exchange.keep_ticket(self._channels, data["ticket"])
         elif kind == "expiry":
             self._exchange.credentials.accepted(data["expires_in"])
+        elif kind == "unread":
+            self._say_at = min(self._say_at, self._said_at + SAY_SECONDS)
         elif (item := item_of(kind, data, cursor)) is not None:
             self._pending.append(item)
         self._cursor = cursor
@@ -247,7 +268,7 @@ class Follower:
             self._attempts = self._no_failures()
         if self._stream is not None:
             self._stream.close()
-        self._began, self._streams, self._stream = math.inf, False, None
+        self._began, self._streams, self._stream, self._say_at = math.inf, False, None, math.inf
 
     def _count(self, error: ClientError) -> None:
         self._attempts.failed(self._node, error)

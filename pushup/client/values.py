@@ -61,8 +61,11 @@ class Stopped(ClientError):
         return False
 
 
-class NewMessage(TypedDict):
-    """A message for `publish_many`."""
+_ForReaders = TypedDict("_ForReaders", {"unread_after": float, "for": Sequence[str]}, total=False)
+
+
+class NewMessage(_ForReaders):
+    """A message for `publish_many`. `unread_after` and `for` go together."""
 
     channels: list[str]
     data: Any

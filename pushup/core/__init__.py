@@ -14,6 +14,8 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `producers` | one of them: the last publication of each producer that counts its messages |
 | `revocations` | one of them: which tokens and tickets nobody may use any more |
 | `webhooks` | one of them: the messages that wait for readers, and about which the application has to be called |
+| `members` | one of them: who follows the channels with presence |
+| `attendance`, `presence` | the commands that change that; what they do, and the messages that tell it |
 | `rows`, `snapshot` | the rows of the state as values; the whole state as one, and how rows are stored and sent |
 | `change_log` | which rows changed since the last checkpoint |
 | `state_transfer` | moving a whole state in steps: to another process, out of a snapshot, into a new epoch |

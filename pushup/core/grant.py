@@ -96,6 +96,8 @@ class Grant(Struct, frozen=True):
     """What the application calls the token (`jti`); empty: it has no name, or there is no token."""
     is_of_token: bool = False
     """Whether a signed token says all this."""
+    presence: bytes = b""
+    """What other members of a channel are shown of the subject, in JSON; empty: nothing."""
     key_id: str = ""
     """Which key all this stands on: the one that signed the token or sealed the ticket, or the publish key; empty: none
     does."""

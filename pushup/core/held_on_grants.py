@@ -10,6 +10,7 @@ from typing import Protocol
 from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
 from pushup.core.held_polls import SLICE
+from pushup.core.poll import Selection
 
 
 class HeldOnGrant(Protocol):
@@ -17,6 +18,8 @@ class HeldOnGrant(Protocol):
 
     @property
     def grant(self) -> Grant: ...
+    @property
+    def selection(self) -> Selection: ...
     def end(self, error: PushUpError, /) -> None:
         """Tell its client why it ends. It calls `discard`; if it has ended already it does nothing."""
 
@@ -28,9 +31,16 @@ Why = Callable[[Grant], PushUpError | None]
 class HeldOnGrants:
     """Contains nothing that has ended, and nothing whose grant has no name (`Grant.names`). Each change is O(1)."""
 
-    def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
-        """`soon` calls its argument later, in this turn of the reactor or the next."""
+    def __init__(
+        self,
+        soon: Callable[[Callable[[], None]], None],
+        on_add: Callable[[HeldOnGrant], None] = lambda held: None,
+        on_discard: Callable[[HeldOnGrant], None] = lambda held: None,
+    ) -> None:
+        """`soon` calls its argument later, in this turn of the reactor or the next. The others are told of each."""
         self._soon = soon
+        self._on_add = on_add
+        self._on_discard = on_discard
         self._held: dict[str, dict[HeldOnGrant, None]] = {}  # in order of arrival, the same in each run of a simulation
 
     def of(self, name: str) -> tuple[HeldOnGrant, ...]:
@@ -43,11 +53,13 @@ class HeldOnGrants:
         return frozenset(self._held)
 
     def add(self, held: HeldOnGrant) -> None:
+        self._on_add(held)
         for name in held.grant.names:
             self._held.setdefault(name, {})[held] = None
 
     def discard(self, held: HeldOnGrant) -> None:
         """It has ended, in whatever way."""
+        self._on_discard(held)
         for name in held.grant.names:
             under_name = self._held.get(name)
             if under_name is not None:

@@ -54,12 +54,12 @@ def retentions(limits: Limits) -> list[Retention]:
 class Rules:
     """The current limits and version, shared by all parts of one replicated state."""
 
-    __slots__ = ("_retentions", "limits", "version")
+    __slots__ = ("_retentions", "has_presence", "limits", "version")
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
         self.version = LATEST_VERSION
-        self._retentions = retentions(limits)
+        self._retentions: list[Retention] = []
+        self.set_limits(limits)
 
     def set_limits(self, limits: Limits) -> None:
         """Continue with these limits."""
@@ -67,15 +67,12 @@ class Rules:
             retention.is_current = False
         self.limits = limits
         self._retentions = retentions(limits)
+        self.has_presence = any(retention.presence for retention in self._retentions)
+        """Whether any channel has members."""
 
     def retention(self, name: str) -> Retention:
         """That of the channel, or of the class, with this name. O(policies)."""
         return next(retention for retention in self._retentions if name.startswith(retention.name))
-
-    @property
-    def has_presence(self) -> bool:
-        """Whether any channel has members."""
-        return any(retention.presence for retention in self._retentions)
 
     def require(self, version: int) -> None:
         """Raises: VersionTooNew if this release does not know this version, or the present one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from msgspec import Raw, Struct, json
+from msgspec import UNSET, Raw, Struct, UnsetType, json
 from msgspec.structs import replace
 from sortedcontainers import SortedList
 
@@ -62,6 +62,15 @@ def view(member: Member) -> View:
     return View(member.subject, member.time, member.data)
 
 
+class ChannelPresence(Struct, frozen=True, omit_defaults=True):
+    """Who follows a channel as of the cursor; `members` is left out if there are too many."""
+
+    channel: str
+    cursor: str
+    count: int
+    members: tuple[View, ...] | UnsetType = UNSET
+
+
 class Delta(Struct, omit_defaults=True):
     """What a message says: the number of members and, unless there are too many, who has come, changed and gone."""
 
@@ -110,6 +119,10 @@ class Members(BoundedTable[Member]):
     def holders(self) -> list[str]:
         """The nodes that have members about whom nobody asks."""
         return list(self._by_holder)
+
+    def held_by(self, node: str) -> int:
+        """How many members of this node nobody asks about."""
+        return len(self._by_holder.get(node, ()))
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -14,17 +14,26 @@ Measured: 230-300 bytes where nobody else waits, less where others do."""
 class Selection:
     """Which messages a client wants: of these channels, published in [start, end), at most `limit` in one answer.
 
-    Compared by identity: callers that use one object for equal polls share the answers as well. `size`: the bytes that
-    count against `held_limit_bytes` while a poll with it is held. A value: nothing changes it.
+    `hidden`: the client's page is (`node.presence`). Compared by identity: callers that use one object for equal polls
+    share the answers as well. `size`: the bytes that count against `held_limit_bytes` while a poll with it is held. A
+    value: nothing changes it.
     """
 
-    __slots__ = ("channels", "end", "limit", "size", "start")
+    __slots__ = ("channels", "end", "hidden", "limit", "size", "start")
 
-    def __init__(self, channels: tuple[str, ...], limit: int = 100, start: float = 0.0, end: float = math.inf) -> None:
+    def __init__(
+        self,
+        channels: tuple[str, ...],
+        limit: int = 100,
+        start: float = 0.0,
+        end: float = math.inf,
+        hidden: bool = False,
+    ) -> None:
         self.channels = channels
         self.limit = limit
         self.start = start
         self.end = end
+        self.hidden = hidden
         # A single character beyond the first 65,536 makes Python store every character of the name in 4 bytes.
         names = sum([len(name) if name.isascii() else 4 * len(name) for name in channels])
         self.size = names + CHANNEL_OVERHEAD_BYTES * len(channels)

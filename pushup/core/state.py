@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from functools import partial
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from pushup.core.attendance import Away, Gone, Here, Leave
 from pushup.core.bounded_table import Remembered
@@ -43,8 +43,9 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor, began_at, message_cursor
 from pushup.core.erasure import erase
-from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError
+from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, PushUpError, UnknownChannel
 from pushup.core.grant import Grant
+from pushup.core.members import ChannelPresence, view
 from pushup.core.presence import ask, here, leave
 from pushup.core.revocations import Revocation
 from pushup.core.state_rows import StateRows
@@ -206,6 +207,17 @@ class ReplicatedState(StateRows):
     def _tell(self, entry: Entry, channel: str, data: Raw, sequence: int) -> None:
         """Tell a channel who follows it."""
         self._add(Draft((channel,), data, PRESENCE), sequence, entry, _BY_NOBODY)
+
+    def presence(self, channel: str) -> ChannelPresence:
+        """Who follows the channel with this name or id. Raises: UnknownChannel, if its channels have no members."""
+        found = self.channels.find(channel)
+        name = channel if found is None else found.name
+        if not self.rules.retention(name).presence:
+            text = f"{name!r} has no presence; set presence = true in the [[channels]] table of its prefix"
+            raise UnknownChannel(text, field="channel")
+        count = self.members.count(name)
+        shown = UNSET if count > self.limits.presence_limit else tuple(map(view, self.members.of_channel(name)))
+        return ChannelPresence(name, str(self.cursor), count, shown)
 
     def _create(self, name: str | None, ttl: float | None, time: float) -> Outcome:
         if name is not None and self.channels.find(name) is not None:

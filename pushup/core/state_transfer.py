@@ -11,8 +11,8 @@ long as reading is faster than changing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, islice
 
 from msgspec.structs import replace
 
@@ -34,6 +34,9 @@ LAST = 512
 ROUNDS = 20
 """After so many rounds the next piece is the last, whatever its size. So it is after a round that was no shorter than
 the one before: changes come faster than they can be read."""
+
+FREED_AT_ONCE = 2048
+"""Channels, messages and other rows of a state that was replaced which are freed in one go: about 2 ms."""
 
 Piece = tuple[Stored, ...]
 """Rows as they were at some moment."""
@@ -206,6 +209,17 @@ def rows_of_new_epoch(*states: ReplicatedState) -> Iterator[Stored]:
                 ranks = [(table.rank(row), n) for n, row in found]
                 if ranks and max(ranks)[1] == number:
                     yield stored(table.name, name, own[name])
+
+
+def free(state: ReplicatedState, soon: Callable[[Callable[[], None]], None]) -> None:
+    """Take apart a state that is not used any more, in slices. `soon` calls its argument later."""
+    parts = take_apart(state)
+
+    def free_some() -> None:
+        if sum(1 for _ in islice(parts, FREED_AT_ONCE)) == FREED_AT_ONCE:
+            soon(free_some)
+
+    soon(free_some)
 
 
 def take_apart(state: ReplicatedState) -> Iterator[None]:

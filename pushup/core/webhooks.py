@@ -97,7 +97,7 @@ class Webhooks(BoundedTable[Webhook]):
     def why_not(self, drafts: Iterable[Draft]) -> Overloaded | None:
         """The error if these messages cannot all wait for readers."""
         new = sum([len(d.channels) * len(d.unread.subjects) for d in drafts if d.unread is not None])
-        if new and self._size + new > self.limit:
+        if self._size + new > self.limit:
             return Overloaded(f"unread_limit of {self.limit} is reached; nothing was published", retry_after=60)
         return None
 

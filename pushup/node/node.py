@@ -8,9 +8,8 @@ expire  <- one reactor timer, at the next deadline; what is due in the shared st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -28,12 +27,13 @@ from pushup.core.held_polls import SLICE, HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
 from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import take_apart
+from pushup.core.state_transfer import free
 from pushup.core.subscription import Holder, Subscription
 from pushup.metrics import Metrics
 from pushup.node.drain import Draining, DrainLimits
 from pushup.node.expiry import Expiry
 from pushup.node.order_end import OrderEnd
+from pushup.node.presence import Presence, PresenceLimits
 from pushup.node.publishers import EvictionLog
 from pushup.node.readers import Readers
 from pushup.node.tracing import Tracer
@@ -41,9 +41,6 @@ from pushup.node.webhook_caller import WebhookCaller
 
 DEADLINE_STEP_SECONDS = 1 / 64
 """Deadlines are rounded to a multiple of this, so that many subscriptions share a place in the tree."""
-
-FREED_AT_ONCE = 2048
-"""Channels, messages and keys of a state that was replaced which are freed in one go: about 2 ms."""
 
 H = TypeVar("H", bound=Holder)
 
@@ -68,6 +65,7 @@ class Node(HoldsState, Generic[H]):
         random: Callable[[], float],
         metrics: Metrics,
         drain_limits: DrainLimits = DrainLimits(),  # noqa: B008  # frozen
+        presence_limits: PresenceLimits = PresenceLimits(),  # noqa: B008  # frozen
         name: str = "",
         version: str = "",
         logs_evictions: bool = True,
@@ -102,7 +100,10 @@ class Node(HoldsState, Generic[H]):
         self.settings: dict[str, str] | None = None  # digests, for the other nodes
         self.addresses: tuple[str, ...] = ()
         """The addresses it listens on; empty until it does."""
-        self.held_on_grants = HeldOnGrants(soon)
+        self.presence = Presence(
+            broadcast, presence_limits, state=lambda: self.state, members=self.members, clock=clock, random=random
+        )
+        self.held_on_grants = HeldOnGrants(soon, self.presence.begins, self.presence.ends)
         """The polls and streams on tokens, tickets and keys, which add and discard themselves."""
 
     def start(self) -> None:
@@ -115,6 +116,7 @@ class Node(HoldsState, Generic[H]):
         self._deadline_timer.stop()
         self._expiry.stop()
         self.webhook_caller.stop()
+        self.presence.stop()
         await self._broadcast.stop()
 
     # What the HTTP interface calls.
@@ -227,28 +229,26 @@ class Node(HoldsState, Generic[H]):
         self.polls.wake(state.touched)
         if state.touched.revoked is not None:
             self.held_on_grants.end(state.touched.revoked, self._why_revoked)
+        if state.touched.asked:
+            self.presence.asked(state.touched.asked)
         self._deliver_soon()
         return outcome
 
     def start_from(self, state: ReplicatedState) -> None:
         """Continue from another state. Held polls stay; those for which it has something new are answered."""
         if self.state.message_count or len(self.state.channels):
-            self.soon(partial(self._take_apart, take_apart(self.state)))
+            free(self.state, self.soon)
         self._tracer.moved(self.state, state)
         self.state, self.outgoing = state, None
         self.polls.use(state)
         self.held_on_grants.end_all(self._why_revoked)
+        self.presence.start_from()
         if self._expiry.is_asleep:
             self._expiry.wake()
         self._deliver_soon()
 
     def _why_revoked(self, grant: Grant) -> PushUpError | None:
         return revoked() if self.state.is_revoked(grant) else None
-
-    def _take_apart(self, old: Iterator[None]) -> None:
-        """Free one slice of a state that was replaced."""
-        if sum(1 for _ in islice(old, FREED_AT_ONCE)) == FREED_AT_ONCE:
-            self.soon(partial(self._take_apart, old))
 
     def member(self, id: str) -> Member:  # noqa: A002
         """What the other nodes are told about this one."""

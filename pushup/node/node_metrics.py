@@ -24,6 +24,7 @@ def node_metrics(node: Node[Any], broadcast: Broadcast) -> Iterator[Metric]:
     yield gauge("held_bytes", "Bytes that count against held_limit_bytes", polls.bytes)
     yield gauge("awaited_channels", "Channels that do not exist and that polls wait for", polls.awaited_count)
     yield gauge("channels", "Open channels", len(state.channels))
+    yield gauge("members", "Members of channels with presence", len(state.members))
     yield gauge("channels_limit", "Maximum number of open channels", state.limits.channels_limit)
     yield gauge("cached_messages", "Cached messages", state.message_count)
     yield gauge("cached_bytes", "Bytes that count against retention_bytes", state.cache.bytes)

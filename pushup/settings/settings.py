@@ -32,6 +32,7 @@ from pushup.net.api.schemas import PollLimits, PublicationLimits, StreamLimits
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.listener import parse_address
 from pushup.node.drain import DrainLimits
+from pushup.node.presence import PresenceLimits
 from pushup.secret_files import SecretFileError, read_secret, read_secrets
 from pushup.settings.channel_policies import ChannelSettings, in_order, policy_mistakes, rule_mistakes, with_policies
 from pushup.settings.convert import InTable, convert, is_text, suggestion
@@ -104,6 +105,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     edge: EdgeLimits = EdgeLimits()
     request: RequestLimits = RequestLimits()
     drain: DrainLimits = DrainLimits()
+    presence: PresenceLimits = PresenceLimits()
     waiting: WaitingLimits = WaitingLimits()
     journal: JournalLimits = JournalLimits()
     redis: RedisLimits = RedisLimits()

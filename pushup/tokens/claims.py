@@ -1,7 +1,7 @@
 """What a token says, as a grant. It comes here when its signature is verified.
 
     {"iss": "https://app.example", "aud": "pushup", "iat": 1700000000, "exp": 1700000300, "sub": "7",
-     "pushup": {"poll": ["user:7", "team:3:*"], "publish": ["chat:3"]}}
+     "pushup": {"poll": ["user:7", "team:3:*"], "publish": ["chat:3"], "presence": {"name": "Ann"}}}
 
 `*` stands for all names that begin like this, and only at the end of one. `sub`, `jti`, `nbf` and the rights may be
 missing. The other claims may not: without `iat`, nobody could revoke all tokens that were issued before some time.
@@ -19,6 +19,9 @@ from pushup.core.grant import Grant, Right, Scope, is_subject, scope_of
 
 _RIGHTS: dict[str, Right] = {"poll": "read", "publish": "publish"}
 """What the rights are called in a token."""
+
+PRESENCE_LIMIT_BYTES = 1024
+"""What a token may say for other members of a channel, as JSON."""
 
 SHOWN = 40
 """Characters of what a token says that an error shows."""
@@ -90,12 +93,15 @@ def grant_of(claims: dict[str, Any], expected: Expected, now: float) -> Grant:
             f"the token is valid for {expires - issued_at:.0f} s (from `iat` to `exp`), and may be for at most "
             f"{expected.lifetime:.0f} (token_lifetime_limit_seconds)"
         )
+    given = claims.get(expected.claim, {})
+    presence = given.pop("presence", None) if isinstance(given, dict) else None
     return Grant(
-        _rights(claims.get(expected.claim, {}), expected.claim),
+        _rights(given, expected.claim),
         _text(claims, "sub"),
         token_id=_text(claims, "jti"),
         issued_at=issued_at,
         valid_until=expires + leeway,
+        presence=b"" if presence is None else _presence(presence),
         is_of_token=True,
     )
 
@@ -121,6 +127,13 @@ def _text(claims: dict[str, Any], name: str) -> str:
     if not isinstance(value, str) or not is_subject(value):
         raise ValueError(f"the token's `{name}` must be text of at most 255 bytes without control characters")
     return value
+
+
+def _presence(given: object) -> bytes:
+    text = json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+    if len(text) > PRESENCE_LIMIT_BYTES:
+        raise ValueError(f"the token's `presence` has {len(text)} bytes, and can have {PRESENCE_LIMIT_BYTES}")
+    return text
 
 
 def _rights(given: object, claim: str) -> dict[Right, Scope]:

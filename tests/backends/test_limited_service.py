@@ -226,6 +226,18 @@ def test_a_caller_that_retries_when_late() -> None:
     assert again[0].result == "b"
 
 
+def test_time_that_is_just_at_the_deadline() -> None:
+    """As in `pushup.testing.in_process`, where time goes from one timer to the next: the sums are rounded."""
+    calls = Calls()
+    calls.clock.advance(0.2877)
+    assert 0.2877 + DEADLINE - DEADLINE < 0.2877
+    outcome = calls.ask("a")
+    (timer,) = calls.clock.getDelayedCalls()
+    calls.clock.rightNow = timer.getTime()
+    calls.clock.advance(0)
+    assert isinstance(outcome.error, Unavailable)
+
+
 def test_an_end_at_the_deadline_is_in_time() -> None:
     """A call that has ended is neither late nor counted as late at its deadline."""
     calls = Calls()

@@ -870,6 +870,105 @@ test("onRefused decides whether to go on, five times in a row at most", async ()
   assert.equal(sub.state.state, "stopped");
 });
 
+// What was seen.
+
+/** The polls that say what was seen: from which cursor, of which channels, and when, in seconds. */
+const said = (w, from) =>
+  w.network.log
+    .filter(({ asked }) => asked?.limit === 1)
+    .map(({ asked, at }) => [asked.cursor, asked.channels, Math.round((at - from) / 1000)]);
+
+test("by a stream, a page says what it has seen when it is asked: once a second at most, with its token", async () => {
+  const w = scene();
+  const page = w.page({ token: () => "the token" });
+  const { messages } = page.subscribe(["b", "a"]);
+  await w.run(5);
+  w.publish("a", 1);
+  await w.run(1);
+  assert.deepEqual(said(w, 0), []);
+  const from = w.clock.now;
+  for (const data of [2, 3, 4]) {
+    w.service.unread.add(w.publish(["a", "c"], data)[0]);
+    await w.run(0.4);
+  }
+  await w.run(3);
+  assert.deepEqual(said(w, from), [[w.service.cursor(2), ["a", "b"], 0], [w.service.cursor(4), ["a", "b"], 1]]);
+  assert.deepEqual([messages, w.service.unread.size], [[1, 2, 3, 4], 0]);
+  const [poll] = w.network.log.filter(({ asked }) => asked?.limit === 1);
+  assert.deepEqual([poll.asked.timeout, poll.asked.token], [0, "the token"]);
+  assert.equal(page.push.own.state, "idle");
+});
+
+test("a failure is repeated, and a refusal is not: the server asks again with the next heartbeat", async () => {
+  const w = scene();
+  const { messages, states } = w.page().subscribe(["a"]);
+  await w.run(5);
+  w.network.faults["503"] = 1;
+  w.service.unread.add(w.publish("a", 1)[0]);
+  await w.run(1);
+  w.network.faults = {};
+  await w.run(4);
+  assert.equal(w.service.unread.size, 0);
+  const before = said(w, 0).length;
+  w.service.forbidden.add("a");
+  w.service.unread.add(w.publish("a", 2)[0]);
+  await w.run(4);
+  assert.equal(said(w, 0).length, before + 1);
+  w.service.forbidden.delete("a");
+  await w.run(15);
+  assert.equal(w.service.unread.size, 0);
+  assert.deepEqual([messages, states.at(-1)], [[1, 2], "live"]);
+});
+
+test("what a handler has not finished is not seen, with atLeastOnce; other subscriptions do not wait for it", async () => {
+  const w = scene();
+  const page = w.page();
+  const handled = [];
+  page.subscribe(["a"], { atLeastOnce: true, onMessage: () => new Promise((done) => handled.push(done)) });
+  page.subscribe(["b"]);
+  await w.run(5);
+  const [of_a] = w.publish("a", 1);
+  const [of_b] = w.publish("b", 1);
+  w.service.unread.add(of_a).add(of_b);
+  await w.run(3);
+  assert.deepEqual([...w.service.unread], [of_a]);
+  handled[0]();
+  await w.run(2);
+  assert.equal(w.service.unread.size, 0);
+});
+
+test("each tab says what it has seen: what a frozen one has not is not seen, though another leads", async () => {
+  const w = scene();
+  const [leader, other] = [w.page(), w.page()];
+  leader.subscribe(["a"]);
+  await w.run(2);
+  other.subscribe(["b"]);
+  await w.run(5);
+  other.tab.freeze();
+  w.service.unread.add(w.publish("b", 1)[0]);
+  await w.run(40);
+  assert.equal(w.service.unread.size, 1);
+  other.tab.thaw();
+  await w.run(16);
+  assert.equal(w.service.unread.size, 0);
+});
+
+test('with hidden: "pause", what comes while the page is hidden is not seen before it is shown', async () => {
+  for (const transport of ["stream", "poll"]) {
+    const w = scene();
+    const { tab, ...page } = w.page({ hidden: "pause", transport });
+    const { messages } = page.subscribe(["a"]);
+    await w.run(5);
+    tab.show(false);
+    w.service.unread.add(w.publish("a", 1)[0]);
+    await w.run(60);
+    assert.equal(w.service.unread.size, 1);
+    tab.show(true);
+    await w.run(2);
+    assert.deepEqual([messages, w.service.unread.size], [[1], 0]);
+  }
+});
+
 test("report returns the last 200 events", async () => {
   const w = scene();
   w.network.faults.outage = "refuse";

@@ -4,7 +4,8 @@
  *
  * Checked: each message of a subscription's channels after its start is delivered once and in order, or a gap was told
  * when it had been dropped; one held request at most, but for those of frozen tabs; no loop of requests; a page that
- * says `live` is not behind; and after the faults every subscription is live and gets what is published.
+ * says `live` is not behind; no tab says that a message was seen which it has not handled; and after the faults every
+ * subscription is live, gets what is published, and the server knows what was seen.
  */
 import { Dice, world } from "./world.js";
 
@@ -163,6 +164,16 @@ export async function run(seed, PushUp, { faults: only } = {}) {
 
   const running = () => pages.filter((page) => !page.tab.gone);
 
+  // A held poll has the cursor of all tabs; one that only says what was seen has that of subscriptions of its tab.
+  service.onSeen = ({ tab, asked }, { sequence, channels }) => {
+    if (asked.limit !== 1) return;
+    const { subs } = pages.find((page) => page.tab === tab);
+    const asking = subs.filter(({ ledger }) => [...ledger.channels].every((channel) => asked.channels.includes(channel)));
+    const its = asking.filter(({ ledger }) => !ledger.closed && channels.some((channel) => ledger.channels.has(channel)));
+    if (its.length && its.every(({ ledger }) => ledger.missing(Infinity).some((each) => each.sequence === sequence)))
+      problems.push(`${its[0].ledger.name}: ${sequence} is said to be seen, and is not, at ${clock.now}`);
+  };
+
   function fault() {
     const faults = (network.faults = {});
     const kinds = {
@@ -293,10 +304,11 @@ export async function run(seed, PushUp, { faults: only } = {}) {
   let rate = service.keep < 100 ? dice.between(100, 1000) : dice.between(300, 4000);
   let calm = false;
   const publish = () => {
-    service.publish(
+    const message = service.publish(
       [dice.pick(CHANNELS), ...dice.some(CHANNELS).slice(0, 1)].filter((c, i, all) => all.indexOf(c) === i),
       0,
     );
+    if (message.sequence % 5 === 0) service.unread.add(message);
     if (!calm) clock.after(dice.between(0, 2 * rate), publish);
   };
   clock.after(500, publish);
@@ -318,7 +330,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
   }
   await clock.run(clock.now + PEACE);
   calm = true;
-  for (const channel of CHANNELS) service.publish([channel], 0);
+  for (const channel of CHANNELS) service.unread.add(service.publish([channel], 0));
   await clock.run(clock.now + 20_000);
   const all = () =>
     running().every(({ subs }) => subs.every(({ sub, ledger }) => ledger.closed || sub.state.state === "live"));
@@ -331,6 +343,11 @@ export async function run(seed, PushUp, { faults: only } = {}) {
       const missing = ledger.missing(Infinity);
       if (missing.length) problems.push(`${ledger.name}: ${missing.length} lost, first ${missing[0].sequence}`);
     }
+  }
+  await clock.run(clock.now + 40_000); // a poll is held for 25 s
+  const followed = running().flatMap(({ subs }) => subs.flatMap(({ ledger }) => (ledger.closed ? [] : [...ledger.channels])));
+  for (const { sequence, channels } of service.unread) {
+    if (channels.some((channel) => followed.includes(channel))) problems.push(`${sequence} was seen, and not said to be`);
   }
   problems.push(...loops(network.log));
   return { problems, world: w, pages, delivered: ledgers.reduce((sum, ledger) => sum + ledger.delivered.length, 0) };

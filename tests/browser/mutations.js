@@ -56,4 +56,8 @@ export const MUTATIONS = [
   ["a token that was refused is sent again", "    this.#endsAt = 0;\n    return", "    return"],
   ["a token() that hangs is waited for", "const TOKEN_PATIENCE = 10_000", "const TOKEN_PATIENCE = 1e9"],
   ["a token() that fails is not called again", "if (this.coming === coming) this.coming = undefined;", ""],
+  ["the server is not told what was seen", 'if (event === "unread") connection.client.lead.unread();', ""],
+  ["only the leader says what was seen", '    this.#post({ type: "unread" });\n', ""],
+  ["what one subscription has not handled is said to be seen", "asked.filter((sub) => sub.cursor === cursor)", "asked"],
+  ["what was seen is said again and again", "    if (!sub) this.#saying = undefined;\n", ""],
 ];

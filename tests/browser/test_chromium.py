@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 from selenium import webdriver
 
+from pushup.client import Client
 from tests.server.chromium import chromium
 from tests.server.document_samples import sample
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
 from tests.server.token_issuer import SETTINGS, TokenIssuer, is_valid
+from tests.server.webhook_receiver import PUBLISH_KEY, webhook_receiver
 
 CLIENT = Path(__file__).parents[2] / "pushup" / "browser" / "pushup.js"
 
@@ -251,6 +253,54 @@ def test_tokens_that_end(browser: webdriver.Chrome, tmp_path: Path, transport: s
             for tab in tabs:
                 wait_in_tab(browser, tab, "sub.state.reason?.type", "urn:pushup:revoked")
                 assert "offline" not in in_tab(browser, tab, "states")
+
+
+PAGE_OF_USER = """<!doctype html><title>page</title><script type=module>
+import { PushUp } from "./pushup.js";
+const query = new URLSearchParams(location.search);
+window.got = [];
+const push = new PushUp({ url: "http://%s", user: query.get("user"), transport: "stream", token: query.get("token") });
+window.sub = push.subscribe([query.get("channel")], { onMessage: message => got.push(message.data) });
+</script>"""
+
+
+def test_what_pages_have_seen(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """Messages wait until the pages of their users have them, also in a tab that another one leads. When a user has
+    closed the last page with the channel, and only then, the application is told who has not seen it."""
+    (tmp_path / "site").mkdir()
+    address = f"127.0.0.1:{free_port()}"
+    shutil.copy(CLIENT, tmp_path / "site")
+    (tmp_path / "site" / "page.html").write_text(PAGE_OF_USER % address)
+    with ExitStack() as stack:
+        site = stack.enter_context(web_site(tmp_path / "site"))
+        application = stack.enter_context(webhook_receiver())
+        settings = {"cors_origins": site, **SETTINGS, **application.settings}
+        flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+        server = stack.enter_context(running(tmp_path / "log", ("--listen", address, *flags)))
+        publisher = stack.enter_context(Client(server.url, PUBLISH_KEY))
+
+        def open_tab(user: str, channel: str) -> str:
+            browser.switch_to.new_window("tab")
+            token = TokenIssuer(600, user, poll=["chat", "news"]).token()
+            browser.get(f"{site}/page.html?user={user}&channel={channel}&token={token}")
+            tab = browser.current_window_handle
+            wait_in_tab(browser, tab, "sub.state.state", "live")
+            return tab
+
+        empty = browser.current_window_handle
+        tabs = [open_tab("ann", "news"), open_tab("ann", "chat"), open_tab("bob", "chat")]
+        assert server.metric("streams") == 2  # the tabs of a user share one
+        for number in range(3):
+            publisher.publish("chat", number, unread_after=60, unread_for=["ann", "bob"])
+            wait_until(lambda: server.metric("webhooks_waiting") == 0, "that both have seen it")
+        assert [in_tab(browser, tab, "got") for tab in tabs] == [[], [0, 1, 2], [0, 1, 2]]
+        for count, (tab, seconds) in enumerate(zip(tabs[1:], (4, 0.5), strict=True), 1):
+            browser.switch_to.window(tab)
+            browser.close()
+            publisher.publish("chat", count, unread_after=seconds, unread_for=["bob", "ann"])
+            wait_until(lambda count=count: len(application.calls) == count, "a call")  # type: ignore[misc]
+        assert application.unread == [(1, ["ann"]), (2, ["bob", "ann"])]
+        browser.switch_to.window(empty)
 
 
 EVENT_SOURCE = """

@@ -112,6 +112,7 @@ export class Service {
   ticketTime = 0; // if set: the application is asked about `tokens`, and its decisions are tickets for so long, ms
   ends = null; // if set: signed tokens, each with the time at which it ends, ms
   revoked = new Set(); // of these
+  unread = new Set(); // messages that wait until the user of the tabs has seen them
   limit = 5;
   channelLimit = 100;
   presenceLimit = 200;
@@ -185,6 +186,7 @@ export class Service {
     this.epoch++;
     this.wiped = this.head;
     for (const message of this.messages) message.kept.clear();
+    this.unread.clear();
     this.cache = {};
     for (const node of this.nodes) node.applied = Math.max(node.applied, this.head);
     for (const node of this.nodes) for (const wake of [...node.waiting]) wake();
@@ -198,6 +200,15 @@ export class Service {
     const [, epoch, text] = /^(\d+)~(\w+)$/.exec(cursor) ?? [];
     if (text === undefined) return null;
     return { epoch: Number(epoch), sequence: (parseInt(text, 36) - 13) / 7919 };
+  }
+
+  /** The messages that wait, and that a client at this cursor of these channels has passed. */
+  passed({ channels, cursor }) {
+    const { epoch, sequence } = this.position(cursor) ?? {};
+    return [...this.unread].filter(
+      (message) =>
+        epoch === this.epoch && message.sequence <= sequence && message.channels.some((each) => channels.includes(each)),
+    );
   }
 
   /** What a node answers to a poll that does not wait. */
@@ -385,6 +396,10 @@ export class Network {
   #poll(request, node, answer) {
     const { clock, service } = this;
     const { asked, token, headers } = request;
+    for (const message of service.passed(asked)) {
+      service.unread.delete(message);
+      service.onSeen?.(request, message);
+    }
     const { until, ticket, isOfToken } = service.grant(token, headers["PushUp-Ticket"]);
     const reply = () => {
       request.unhold();
@@ -468,6 +483,8 @@ export class Network {
       ended = how;
       wake();
     };
+    const askWhatWasSeen = () =>
+      service.passed({ channels: asked.channels, cursor }).length && send("event: unread\ndata: {}\n\n");
     const look = () => {
       for (;;) {
         const answer = service.look(node, { channels: asked.channels, cursor }, 20);
@@ -485,6 +502,7 @@ export class Network {
           request.useful = true;
           cursor = answer.cursor;
           send(text);
+          askWhatWasSeen();
         }
         if (!answer.more) break;
       }
@@ -494,6 +512,7 @@ export class Network {
       look();
       cursor = service.look(node, { channels: asked.channels, cursor }).cursor;
       if (!request.mute) send(`:\nid: ${cursor}\n\n`);
+      askWhatWasSeen();
       timer = clock.after(15_000, beat);
     };
     let timer = clock.after(15_000, beat);

@@ -228,6 +228,7 @@ class _Connection:
         self._got = b""
         self._pieces: Iterator[tuple[float, bytes | OSError]] = iter(())
         self._closes = False
+        self._next: tuple[float, bytes | OSError] | None = None
         driver.open.add(number)
 
     async def send(self, data: bytes, until: float) -> None:
@@ -247,10 +248,15 @@ class _Connection:
         if reply.decide is not None:
             reply = reply.decide(driver.sent[-1])
         self._pieces, self._closes = iter(reply.pieces), reply.closes or reply.refused
+        self._next = None
 
     async def receive(self, until: float) -> bytes:
-        after, piece = next(self._pieces, (0.0 if self._closes else float("inf"), b""))
-        self._driver.pass_time(after, until)
+        if self._next is None:
+            after, piece = next(self._pieces, (0.0 if self._closes else float("inf"), b""))
+            self._next = self._driver.time + after, piece
+        at, piece = self._next
+        self._driver.pass_time(at - self._driver.time, until)
+        self._next = None
         if isinstance(piece, OSError):
             raise piece
         return piece

@@ -84,6 +84,40 @@ def test_what_a_stream_says(make: MakeClient) -> None:
     assert driver.sent[0].headers["accept"] == "application/x-ndjson"
 
 
+UNREAD = {"event": "unread", "data": {}}
+
+
+def said(driver: SimulatedDriver) -> list[tuple[str, float]]:
+    """The polls that only say what the program has: from which cursor, and when."""
+    return [(sent.body["cursor"], sent.at - 1000.0) for sent in driver.sent if sent.body.get("limit") == 1]
+
+
+def test_a_stream_asks_what_the_program_has(make: MakeClient) -> None:
+    """It is told by a poll that does not wait, with the last cursor; once a second at most, while the stream goes on.
+
+    An answer that is an error, or none, changes nothing.
+    """
+    first = stream(event(1), UNREAD, 0.2, event(2), UNREAD, 0.1, event(3), UNREAD, 2.0, event(4), UNREAD, event(5))
+    driver = SimulatedDriver(a=[first, polled("e-1", 7), answer(503), HANGS])
+    client = make("unix:a", driver=driver, token="t")
+    assert data_of(islice(client.follow("a", "e-0", on_trouble=never), 5)) == [1, 2, 3, 4, 5]
+    assert [(cursor, round(at, 3)) for cursor, at in said(driver)] == [("e-1", 0.0), ("e-3", 1.0), ("e-4", 2.3)]
+    _, poll, *_ = driver.sent
+    assert poll.body == {"channels": ["a"], "cursor": "e-1", "timeout": 0.0, "limit": 1}
+    assert poll.headers["authorization"] == "Bearer t"
+
+
+def test_what_the_program_works_on_is_not_said(make: MakeClient) -> None:
+    """It has a message when it asks for the next one; after a stream is opened again, nothing is left to say."""
+    again = stream(event(3), 2.0, event(4), closes=False)
+    driver = SimulatedDriver(a=[stream(event(1), UNREAD, event(2), UNREAD), polled("e-1"), again])
+    items = make("unix:a", driver=driver).follow("a", "e-0")
+    assert data_of(islice(items, 1)) == [1]
+    assert said(driver) == []
+    assert data_of(islice(items, 3)) == [2, 3, 4]
+    assert [cursor for cursor, _ in said(driver)] == ["e-1"]
+
+
 def test_a_stream_that_ends_is_opened_again(make: MakeClient) -> None:
     """From its last cursor, within 0.3 s, which is no trouble."""
     driver = SimulatedDriver(a=[stream(event(1), {"id": "e-4"}, 9.0), stream(event(5), closes=False)])

@@ -28,6 +28,7 @@ from pushup.outbox.database import connector
 
 ACK: Ack = "replicated"
 MESSAGES: list[NewMessage] = [{"channels": ["a"], "data": 1, "event": "x"}, {"channels": ["b"], "data": None}]
+WITH_READERS: NewMessage = {"channels": ["a"], "data": 1, "unread_after": 60, "for": ["ann"]}
 PRODUCER: Producer = {"name": "p", "epoch": 1, "sequence": 0}
 
 
@@ -51,6 +52,8 @@ def blocking() -> None:
     with Client(["http://a", "http://b"], token=lambda: "token", timeout=2, patience=10) as client:
         assert_type(client.cursor(), str)
         assert_type(client.publish("a", {"any": ["JSON"]}, event="x", ack="stable"), Published)
+        client.publish("a", 1, unread_after=60, unread_for=["ann"])
+        client.publish_many([WITH_READERS])
         assert_type(client.publish_many(MESSAGES, producer=PRODUCER, ack=ACK)[0].ack, str | None)
         answer = client.poll(["a", "b"], "now", timeout=1, limit=5)
         assert_type(answer, Answer)
@@ -95,6 +98,7 @@ async def asynchronous() -> None:
     async with AsyncClient("unix:/run/pushup.sock", token=token) as client:
         try:
             assert_type(await client.publish(["a"], 1, ephemeral=True, idempotency_key="k"), Published)
+            await client.publish("a", 1, unread_after=0.5, unread_for=("ann", "bob"))
             assert_type(await client.publish_many(MESSAGES, producer=PRODUCER, ack=ACK), list[Published])
         except Duplicate:
             pass

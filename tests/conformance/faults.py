@@ -282,6 +282,7 @@ FAULTS: dict[str, Fault] = {
     "gives every event an id": Fault(stream=spoiled_streams.each(lambda e: e._replace(id=e.id or "e-1"))),
     "sends no events with names": Fault(stream=spoiled_streams.each(lambda e: None if e.name else e)),
     "sends no cursors on streams": Fault(stream=spoiled_streams.each(lambda e: e if e.name or e.is_message else None)),
+    "asks every stream": Fault(stream=StreamFault(spoiled_streams.asking)),
     "tells of closings late": Fault(stream=StreamFault(spoiled_streams.closings_last)),
     "sends no heartbeats": Fault(stream=StreamFault(spoiled_streams.without_heartbeats)),
     "begins streams late": Fault(stream=StreamFault(late_seconds=LATE_SECONDS)),
@@ -359,7 +360,12 @@ NOTICED: dict[str, tuple[str, ...]] = {
     ),
     "returns a cursor that skips a message": ("cursors/of-empty-answers-go-on", "cursors/of-first-empty-answers-go-on"),
     "returns the cursor of the beginning": ("cursors/of-empty-answers-advance", "polling/consume-nothing"),
-    "ignores cursors": ("cursors/include-what-came", "cursors/are-for-all-channels", "delivery/repeats-nothing"),
+    "ignores cursors": (
+        "cursors/include-what-came",
+        "cursors/are-for-all-channels",
+        "delivery/repeats-nothing",
+        "unread/takes-a-cursor-*",
+    ),
     "treats each cursor as now": (
         "polling/may-be-given-up",
         "cursors/of-the-end-*",
@@ -493,6 +499,8 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "takes a plus for a plus": ("names/in-queries-are-percent-encoded",),
     "sends no 100 Continue": ("http/lets-clients-continue", "http/refuses-other-expectations"),
     "accepts everything": (
+        "unread/refuses-*",
+        "unread/needs-*",
         "http/refuses-*",
         "tokens/refuses-url-tickets-elsewhere",
         "http/needs-a-*host",
@@ -538,6 +546,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
     ),
     "fails for everything": ("errors/never-are-the-servers-own", "http/knows-its-*"),
     "refuses everything": (
+        "unread/takes-values-*",
         "http/accepts-*",
         "http/answers-http-1-0",
         "http/ignores-upgrades",
@@ -664,12 +673,14 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "gives messages of streams a name": ("streams/have-messages-as-in-answers", "streams/are-server-sent-events"),
     "changes messages of streams": ("streams/have-messages-as-in-answers", "streams/carry-any-json"),
     "gives every event an id": (
+        "unread/asks-streams",
         "streams/tell-of-gaps",
         "streams/tell-of-closings",
         "streams/hand-out-tickets",
         "streams/say-why-they-end",
     ),
     "sends no events with names": (
+        "unread/asks-streams",
         "streams/tell-of-*",
         "streams/leave-nothing-out-*",
         "streams/hand-out-tickets",
@@ -677,6 +688,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
         "streams/move-the-cursor-*",
     ),
     "sends no cursors on streams": ("streams/begin-with-a-cursor", "streams/end-gaps-at-an-id"),
+    "asks every stream": ("unread/asks-nobody-else",),
     "tells of closings late": ("streams/tell-of-closings-before-*",),
     "sends no heartbeats": ("streams/have-heartbeats",),
     "begins streams late": ("streams/begin-at-once",),

@@ -19,6 +19,8 @@ KEY = "good-key-0123456789"
 
 TOKEN = ("conformance", "pushup", "a-secret-of-32-or-more-characters")
 
+WEBHOOK_KEY = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"
+
 ORIGIN = "https://app.example.org"
 
 PATIENCE_SECONDS = 15.0
@@ -40,6 +42,7 @@ CONFIGURATIONS = {
         credentials=(("Cookie", "user=ann"),),
         token=TOKEN,
         url_tickets=True,
+        webhooks=True,
         limits=_HEARTBEAT,
     ),
     "two nodes with Redis": Options(urls=("", ""), limits=_HEARTBEAT),
@@ -71,6 +74,8 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
         settings |= dict(zip(names, options.token, strict=True))
     if options.url_tickets:
         settings |= {"token_url_tickets": "true", "ticket_key": KEY}
+    if options.webhooks:
+        settings |= {"webhook_url": "http://127.0.0.1:1/", "webhook_key": WEBHOOK_KEY}
     if options.several_nodes:
         settings["workers"] = 3
     if options.strict:
@@ -90,8 +95,8 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             urls = (server.url,)
         yield Options(
             urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
-            token=options.token, url_tickets=options.url_tickets, strict=options.strict,
-            several_nodes=options.several_nodes, limits=options.limits,
+            token=options.token, url_tickets=options.url_tickets, webhooks=options.webhooks,
+            strict=options.strict, several_nodes=options.several_nodes, limits=options.limits,
             patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
         )  # fmt: skip
 

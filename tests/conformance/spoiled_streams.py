@@ -113,6 +113,11 @@ def one_behind() -> Spoil:
     return spoil
 
 
+def asking() -> Spoil:
+    """Each message is followed by the question whether it was read."""
+    return lambda event: [event, Event("unread", "", {})] if event.is_message else [event]
+
+
 def closings_last() -> Spoil:
     """Closings come behind the messages, with the cursor that ends them."""
     waiting: list[Event] = []

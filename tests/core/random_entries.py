@@ -7,8 +7,22 @@ from random import Random
 
 from msgspec.structs import replace
 
-from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
-from pushup.core.commands import Close, Command, Create, Draft, Entry, Erase, Expire, Producer, Publish, Renew
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Unread
+from pushup.core.commands import (
+    Claim,
+    Close,
+    Command,
+    Create,
+    Draft,
+    Entry,
+    Erase,
+    Expire,
+    Producer,
+    Publish,
+    Read,
+    Renew,
+    Told,
+)
 from pushup.core.cursor import Cursor
 from pushup.core.limits import ChannelPolicy, Limits
 
@@ -68,6 +82,26 @@ class RandomProducers:
         return publication
 
 
+class RandomReaders:
+    """Has some messages wait for readers; what becomes of them takes the place of some renewals."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._ids: list[str] = []
+
+    def command(self, command: Command, sequence: int) -> Command:
+        """This command, or another one of the same width. `sequence`: of its entry."""
+        random = self._random
+        if isinstance(command, Publish) and int(command.fingerprint, 16) % 2:  # the same if it is repeated
+            first, *others = command.messages
+            self._ids.append(f"{EPOCH}-{sequence}")
+            return replace(command, messages=(replace(first, unread=Unread(3.0, ("x", "y"))), *others))
+        if isinstance(command, Renew) and self._ids:
+            ids = tuple(random.sample(self._ids[-6:], min(3, len(self._ids))))
+            return random.choice((Read(random.choice("xy"), ids), Claim(ids), Claim(ids), Told(ids[:1])))
+        return command
+
+
 def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterator[tuple[float, Command]]:
     """An endless series of commands of all kinds, each with the seconds since the previous one."""
     published = 1
@@ -106,8 +140,9 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
 
 def random_entries(random: Random, count: int, *, names: tuple[str, ...] = NAMES) -> Iterator[Entry]:
     """The first `count` entries of a random order."""
-    sequence, time = 1, 1000.0
-    for _, (seconds, command) in zip(range(count), random_commands(random, names=names), strict=False):
+    sequence, time, readers = 1, 1000.0, RandomReaders(Random(str(random.getstate())))
+    for _, (seconds, given) in zip(range(count), random_commands(random, names=names), strict=False):
         time += seconds
+        command = readers.command(given, sequence)
         yield Entry(EPOCH, sequence, time, command)
         sequence += command.width

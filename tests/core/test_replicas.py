@@ -165,6 +165,7 @@ def test_a_snapshot_contains_the_whole_replicated_state() -> None:
             "channel_ttl_seconds": 60.0, "channels_limit": 10, "keys_limit": 100_000,
             "answer_limit_bytes": 2**18, "strict_channels": False, "ephemeral_bytes": 2**24, "channels": [],
             "token_lifetime_limit_seconds": 86_400.0, "revocations_limit": 100_000,
+            "unread_limit": 100_000, "members_limit": 100_000, "presence_limit": 200,
         },
     }  # fmt: skip
     assert {key: msgspec.json.decode(body) for key, body in checkpoint.rows.items()} == {

@@ -37,13 +37,18 @@ KEYS: dict[str, Any] = {"publishKeys": {"existingSecret": "keys"}}
 CLUSTER: dict[str, Any] = KEYS | {"redis": {"url": "redis://valkey:6379"}}
 SECRETS = {
     "pushup": {"publish_keys": KEY},
-    "keys": {"publish_keys": f"# for the tests\nname {KEY}\n", "seal": "a-ticket-key-of-the-tests"},
+    "keys": {
+        "publish_keys": f"# for the tests\nname {KEY}\n",
+        "seal": "a-ticket-key-of-the-tests",
+        "webhook_key": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz",
+    },
     "address": {"url": "redis://:a-password@valkey:6379/2"},
 }
 SETTINGS = """\
 retention_seconds = "10m"
 cors_origins = ["https://example.org"]
 authorize_url = "http://application:5000/may-poll"
+webhook_url = "http://application:5000/unread"
 
 [[channels]]
 prefix = "chat:"
@@ -62,6 +67,7 @@ VALUES: dict[str, dict[str, Any]] = {
         "settings": SETTINGS,
         "publishKeys": {"existingSecret": "keys"},
         "ticketKey": {"existingSecret": "keys", "key": "seal"},
+        "webhookKey": {"existingSecret": "keys"},
         "redis": {"existingSecret": "address", "key": "url"},
         "persistence": {"size": "2Gi", "storageClass": "fast"},
         "preStopSeconds": 0,

@@ -28,7 +28,7 @@ SECONDS = 300.0
 SIZE_LIMIT_BYTES = 120_000
 """With pushup.js, which applications serve."""
 
-PARTS = ("browser", "client", "frameworks", "outbox")
+PARTS = ("browser", "client", "frameworks", "outbox", "webhooks")
 
 pytestmark = pytest.mark.containers
 

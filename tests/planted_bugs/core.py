@@ -228,12 +228,12 @@ BUGS = (
         "attributes-forgotten-by-a-snapshot",
         "a message that is restored from a checkpoint has lost its event",
         "as snapshot-without-a-field",
-        (Edit("pushup/core/rows.py", "m.data, m.attributes, shelf", "m.data, None, shelf"),),
+        (Edit("pushup/core/rows.py", "m.data, m.attributes, *more", "m.data, None, *more"),),
     ),
     Bug(
         "attributes-forgotten-by-a-copy",
         "the messages of a batch lose their events where its data is copied out of a larger buffer",
         "a field that is added to a message, but not to each place that copies it",
-        (Edit("pushup/core/commands.py", "self.data.copy(), self.attributes)", "self.data.copy())"),),
+        (Edit("pushup/core/commands.py", "self.data.copy(), self.attributes, self", "self.data.copy(), None, self"),),
     ),
 )

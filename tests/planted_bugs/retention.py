@@ -117,8 +117,8 @@ BUGS = (
         (
             Edit(
                 COMMANDS,
-                "for draft in self.messages]), self.key, self.owner, self.producer)",
-                'for draft in self.messages]), self.key, "", self.producer)',
+                "Publish(drafts, self.key, self.owner, self.producer",
+                'Publish(drafts, self.key, "", self.producer',
             ),
         ),
     ),
@@ -126,7 +126,13 @@ BUGS = (
         "owner-without-its-key",
         "all publishers have the same owner",
         "a field that the edge does not set",
-        (Edit("pushup/net/api/publishing.py", "self._limits, grant.key_name)", "self._limits)"),),
+        (
+            Edit(
+                "pushup/net/api/publishing.py",
+                "self._limits, grant.key_name, traceparent",
+                'self._limits, "", traceparent',
+            ),
+        ),
     ),
     # What goes when something must.
     Bug(

@@ -20,6 +20,7 @@ class Question(NamedTuple):
     path: str
     channels: list[str]
     headers: dict[str, str]
+    body: bytes = b""
 
 
 class Verdict(NamedTuple):
@@ -89,7 +90,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        question = Question(self.command, self.path, parse_qs(parts.query).get("channel", []), headers)
+        body = self.rfile.read(int(headers.get("content-length", 0)))
+        question = Question(self.command, self.path, parse_qs(parts.query).get("channel", []), headers, body)
         self.server.backend.questions.append(question)
         verdict = self.server.backend.answer(question)
         self.send_response(verdict.status)
@@ -100,6 +102,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if verdict.status != 204:
             self.wfile.write(verdict.body)
+
+    do_POST = do_GET  # noqa: N815 - its name in the standard library
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the standard library
         pass

@@ -23,7 +23,7 @@ import schemathesis
 
 NAME_LIMIT_BYTES = 255
 
-NAMED = ("channel", "channels", "name", "messages", "sub", "jti")
+NAMED = ("channel", "channels", "name", "messages", "sub", "jti", "for")
 """The fields that contain names, or more of these fields."""
 
 EXISTING_CHANNEL = "existing"
@@ -63,9 +63,16 @@ def filter_path_parameters(context: schemathesis.HookContext, path_parameters: A
 
 @schemathesis.hook
 def map_body(context: schemathesis.HookContext, body: Any) -> Any:
-    if isinstance(body, dict) and isinstance(limit := body.get("limit"), float) and limit.is_integer():
-        return {**body, "limit": int(limit)}
+    if not isinstance(body, dict):
+        return body
+    body = {name: _digits(value) if name == "limit" else value for name, value in body.items()}
+    if isinstance(producer := body.get("producer"), dict):
+        body["producer"] = {name: _digits(value) for name, value in producer.items()}
     return body
+
+
+def _digits(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @schemathesis.hook

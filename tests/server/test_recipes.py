@@ -14,14 +14,20 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 import uuid
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+import http_ece  # type: ignore[import-untyped]  # it has no types
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
@@ -41,8 +47,12 @@ BACK_SECONDS = 60.0
 """A page that could not reach PushUp tries again after a random pause of up to 30 s; a long one is no fault."""
 
 
+PUSH_HOST = "localhost"
+"""The push service; the applications reach it directly."""
+
 INSTALLED = (
     ("pip install . flask\n", "flask run\n"),
+    ("pip install . flask pywebpush\n", "flask run\n"),
     ("pip install . fastapi uvicorn jinja2 python-multipart\n", "uvicorn app:app --port 5000\n"),
 )
 """What recipes install, and how they are run."""
@@ -89,7 +99,7 @@ class Recipe:
         with bad_proxy() as proxy, self._pushup:
             self.start_pushup()
             port = str(self.page_port)
-            environment = {"FLASK_RUN_PORT": port, "UVICORN_PORT": port, "http_proxy": proxy, "no_proxy": ""}
+            environment = {"FLASK_RUN_PORT": port, "UVICORN_PORT": port, "http_proxy": proxy, "no_proxy": PUSH_HOST}
             with started(self._run, self.page_port, self.folder, **environment):
                 yield self
 
@@ -393,6 +403,101 @@ def test_job_progress(browser: webdriver.Chrome, tmp_path: Path) -> None:
         network(browser, offline=False)
         wait_for(browser, "#status, #percent", "failed", "58")
         assert joined(browser, "#log").splitlines()[-1] == "ValueError: picture 30 is not a picture"
+
+
+class PushService(ThreadingHTTPServer):
+    """Receives Web Push for one browser, in the place of its vendor's. `received`: what was pushed."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _PushHandler)
+        self.received: list[str] = []
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.secret = os.urandom(16)
+
+    @property
+    def subscription(self) -> dict[str, Any]:
+        """What the browser gives to its page."""
+        point = self.key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
+        keys = {"p256dh": urlsafe_b64encode(point).decode(), "auth": urlsafe_b64encode(self.secret).decode()}
+        return {"endpoint": f"http://{PUSH_HOST}:{self.server_port}/ann", "keys": keys}
+
+
+@contextmanager
+def push_service() -> Iterator[PushService]:
+    with PushService() as service:
+        thread = threading.Thread(target=service.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield service
+        finally:
+            service.shutdown()
+            thread.join()
+
+
+class _PushHandler(BaseHTTPRequestHandler):
+    server: PushService
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        service = self.server
+        text = http_ece.decrypt(body, private_key=service.key, auth_secret=service.secret, version="aes128gcm")
+        assert self.headers["Authorization"].startswith("vapid t=")
+        service.received.append(text.decode())
+        self.send_response(201)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_web_push(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """What Ann's open page shows is not pushed; once she has closed it, a push comes, and her browser shows it."""
+    recipe = Recipe("web-push", tmp_path)
+    application = tmp_path / "app.py"
+    application.write_text(application.read_text().replace("UNREAD_SECONDS = 10", "UNREAD_SECONDS = 2"))
+    with push_service() as service, recipe.running():
+        allowed = {"permissions": ["notifications"], "origin": recipe.url}
+        browser.execute_cdp_cmd("Browser.grantPermissions", allowed)
+        subscribe = f"PushManager.prototype.subscribe = async () => ({json.dumps(service.subscription)});"
+        browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": subscribe})
+        browser.get(recipe.url)
+        fill_in(browser, "Log in", user="Ann")
+        wait_for(browser, "#state", "live")
+        browser.find_element(By.ID, "notify").click()
+        wait_for(browser, "#state", "subscribed")
+        session = browser.get_cookie("session")
+        assert session
+
+        def send(text: str) -> None:
+            assert recipe.post("/send", f"session={session['value']}", to="Ann", text=text) == 302
+
+        send("seen")
+        wait_for(browser, "#messages li", "Ann: seen")
+        time.sleep(3)
+        browser.get("about:blank")
+        send("not seen")
+        wait_until(lambda: bool(service.received), "the push")
+        assert service.received == ["Ann: not seen"]
+        assert recipe.post("/unread") == 401, "only PushUp may say so"
+
+        browser.get(recipe.url)
+        wait_for(browser, "#messages li", "Ann: seen", "Ann: not seen")
+        browser.execute_cdp_cmd("ServiceWorker.enable", {})
+        push = {"origin": recipe.url, "registrationId": "0", "data": service.received[0]}
+        browser.execute_cdp_cmd("ServiceWorker.deliverPushMessage", push)
+        wait_until(lambda: notifications(browser) == ["Ann: not seen"], "the notification")
+
+
+def notifications(browser: webdriver.Chrome) -> list[str]:
+    """The texts of those that the browser shows for the page."""
+    script = """
+        const done = arguments[0];
+        navigator.serviceWorker.ready.then(worker => worker.getNotifications())
+          .then(all => done(all.map(each => each.body)));
+    """
+    texts: list[str] = browser.execute_async_script(script)
+    return texts
 
 
 def percent(browser: webdriver.Chrome) -> int:

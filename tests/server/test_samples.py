@@ -39,6 +39,7 @@ from tests.server.document_samples import SESSION, TAKEN, flags, sample, samples
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, running, wait_until
+from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 NOT_RUN = {
     "docs/operate/workers.md: pushup serve --workers auto": "tests/server/test_workers.py has several workers",
@@ -121,6 +122,10 @@ TESTS_IN_PROCESS = sample("docs/guide/testing.md", "from pushup.testing import")
 SERVE_PRIVATE = sample("docs/guide/security.md", "pushup serve --set publish_keys_file=")
 PUBLISH_PRIVATE = sample("docs/guide/security.md", "curl http://127.0.0.1:8080/v1/messages -H")
 FOLLOW_PRIVATE = sample("docs/guide/security.md", "import { PushUp }")
+SERVE_WEBHOOKS = sample("docs/guide/unread.md", "(umask 077")
+PUBLISH_UNREAD = sample("docs/guide/unread.md", "curl http://127.0.0.1:8080/v1/messages")
+WEBHOOK = sample("docs/guide/unread.md", '{"type": "message.unread"')
+TAKE_WEBHOOKS = sample("docs/guide/unread.md", "from pathlib import Path")
 SERVE_WITH_URL = sample("docs/guide/authorization.md", "pushup serve --set authorize_url=")
 QUESTION = sample("docs/guide/authorization.md", "GET /may-poll?")
 WITH_FLASK = sample("docs/guide/authorization.md", "from flask import request")
@@ -295,8 +300,9 @@ def test_a_server_by_its_file(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "redis_url").write_text("memory:\n")
     settings = "\n".join(dict.fromkeys((CONFIGURATION + SECRETS).splitlines()))
     (tmp_path / "pushup.toml").write_text(f"{placed(settings)}\n{POLICIES}")
-    for name in ("publish_keys", "ticket_key"):
-        subprocess.run(["sh", "-c", make.replace("publish_keys", name)], cwd=tmp_path, check=True)
+    makes = (make, make.replace("publish_keys", "ticket_key"), SERVE_WEBHOOKS.splitlines()[0])
+    for name, command in zip(("publish_keys", "ticket_key", "webhook_key"), makes, strict=True):
+        subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True)
         assert (tmp_path / name).stat().st_mode & 0o077 == 0
     with running(tmp_path / "log", flags(placed(SERVE_BY_FILE))) as server:
         assert server.trouble() == []
@@ -473,11 +479,18 @@ def flask_application(secret_key: str = "of this test") -> Iterator[tuple[flask.
         return "welcome"
 
     exec(compile(WITH_FLASK, "docs/guide/authorization.md", "exec"), {"app": app})
+    with served(app) as url:
+        yield app, url
+
+
+@contextmanager
+def served(app: flask.Flask) -> Iterator[str]:
+    """Its URL."""
     httpd = make_server("127.0.0.1", 0, app, threaded=True)
     thread = threading.Thread(target=httpd.serve_forever)
     thread.start()
     try:
-        yield app, f"http://127.0.0.1:{httpd.server_port}"
+        yield f"http://127.0.0.1:{httpd.server_port}"
     finally:
         httpd.shutdown()
         thread.join()
@@ -727,3 +740,45 @@ def test_a_private_channel(serve: Serve, shell: Shell, browser: webdriver.Chrome
             assert polled(caller, "user:7", cookie=cookie_of(app, "8")) == 403
             assert caller.call("POST", "/v1/messages", {"channels": ["user:7"], "data": 1}).status == 401
             browser.get("about:blank")
+
+
+# Who has not read a message.
+
+
+def test_who_has_not_read_a_message(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The application is told of Bob, who has not, as on the page; what comes twice, or from others, does nothing."""
+    monkeypatch.chdir(tmp_path)
+    make, serve = SERVE_WEBHOOKS.replace("\\\n", "").splitlines()
+    for line in (make, MAKE_A_KEY.splitlines()[0]):
+        subprocess.run(["sh", "-c", line], check=True)
+    mails: list[tuple[str, str]] = []
+    calls: list[tuple[dict[str, str], bytes]] = []
+    app = flask.Flask(__name__)
+
+    @app.before_request
+    def note() -> None:
+        calls.append((dict(flask.request.headers), flask.request.get_data()))
+
+    exec(compile(TAKE_WEBHOOKS, "docs/guide/unread.md", "exec"), {"app": app, "send_mail": lambda *m: mails.append(m)})
+    settings = tuple(word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}"))
+    publish = PUBLISH_UNREAD.replace("60", "1").replace('"ann"', '"7"')
+    with ExitStack() as stack:
+        serve = serve.replace("http://127.0.0.1:5000", stack.enter_context(served(app)))
+        server = stack.enter_context(running(tmp_path / "log", flags(serve) + settings))
+        published = json.loads(output(shell(server, publish)))
+        with server.caller() as caller:
+            path = poll_path("chat:1", cursor=published["cursor"], timeout=0)
+            token = TokenIssuer(60, poll=["chat:1"]).token()
+            assert caller.call("GET", path, headers={"Authorization": f"Bearer {token}"}).status == 200
+        wait_until(lambda: bool(mails), "a mail")
+        assert mails == [("bob", "lunch?")]
+        ((headers, body),) = calls
+        documented = json.loads(WEBHOOK)
+        assert same_shape(json.loads(body), documented)
+        assert json.loads(body)["data"]["data"] == documented["data"]["data"]
+        with app.test_client() as client:
+            assert client.post("/unread", headers=headers, data=body).status_code == 204
+            app.config["PROPAGATE_EXCEPTIONS"] = True
+            with pytest.raises(ValueError, match="signature"):
+                client.post("/unread", headers=headers, data=body.replace(b"bob", b"eve"))
+    assert len(mails) == 1

@@ -19,11 +19,12 @@ SETTINGS: Mapping[str, Any] = {
 
 
 class TokenIssuer:
-    """Signs tokens of the user 7."""
+    """Signs tokens of one user."""
 
-    def __init__(self, seconds: float, **rights: list[str]) -> None:
+    def __init__(self, seconds: float, user: str = "7", **rights: list[str]) -> None:
         """The tokens are valid for so many seconds."""
         self.seconds = seconds
+        self.user = user
         self.count = 0
         """How many it has signed."""
         self.issued_at = 0
@@ -34,8 +35,8 @@ class TokenIssuer:
         self.count += 1
         now = time.time()
         claims = {
-            "iss": "app", "aud": "pushup", "sub": "7", "iat": self.issued_at or int(now), "exp": now + self.seconds,
-            "pushup": self._rights,
+            "iss": "app", "aud": "pushup", "sub": self.user,
+            "iat": self.issued_at or int(now), "exp": now + self.seconds, "pushup": self._rights,
         }  # fmt: skip
         return write({"alg": "HS256"}, claims, SECRET)
 

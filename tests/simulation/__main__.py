@@ -11,13 +11,14 @@ from pathlib import Path
 from twisted.logger import globalLogBeginner
 
 from loadtest.history.file import write_history
-from tests.simulation.plan import ERASURES, LEASES, PRODUCERS, STRANGERS, USERS, WORKERS, make_plan
+from tests.simulation.plan import ERASURES, LEASES, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
 from tests.simulation.reach import (
     ERASURE_STATES,
     LEASE_STATES,
     PRODUCER_STATES,
     STATES,
     STRANGER_STATES,
+    UNREAD_STATES,
     USER_STATES,
     WORKER_STATES,
 )
@@ -61,6 +62,7 @@ def main() -> int:
     parser.add_argument("--users", action="store_true", help="users whose tokens are revoked: seeds u0, u1, ...")
     parser.add_argument("--erasures", action="store_true", help="messages are deleted: seeds e0, e1, ...")
     parser.add_argument("--producers", action="store_true", help="producers number their messages: seeds p0, p1, ...")
+    parser.add_argument("--unread", action="store_true", help="messages wait for readers: seeds n0, n1, ...")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seed", help="tell the story of this one")
     parser.add_argument("--digests", action="store_true", help="print a line for each seed: the seed and its digest")
@@ -85,6 +87,8 @@ def main() -> int:
         family, states = ERASURES, ERASURE_STATES
     elif options.producers:
         family, states = PRODUCERS, PRODUCER_STATES
+    elif options.unread:
+        family, states = UNREAD, UNREAD_STATES
     seeds = [f"{family}{n}" for n in range(options.first, options.first + options.seeds)]
     if options.digests:
         return print_digests(seeds, options.jobs)

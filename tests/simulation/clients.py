@@ -26,7 +26,11 @@ from tests.simulation.streams import Event, EventStream
 from tests.simulation.world import Process, World
 
 if TYPE_CHECKING:
+    from tests.simulation.unread import Seen, UnreadMessages
     from tests.simulation.users import Session
+
+Unread = tuple[float, tuple[str, ...]]
+"""After how many seconds the application is told about which subjects."""
 
 RETRY_SECONDS = 0.3
 PUBLISHER_SECONDS = 8.0
@@ -66,24 +70,40 @@ class Publisher:
         self._network = network
         self._record = record
         self._number = 0
+        self.unread: UnreadMessages | None = None
 
     def publish(
-        self, host: str, channels: list[tuple[str, ...]], key: str | None, ack: str, name: str | None = None
+        self,
+        host: str,
+        channels: list[tuple[str, ...]],
+        key: str | None,
+        ack: str,
+        name: str | None = None,
+        unread: Unread | None = None,
     ) -> None:
-        """Publish a message for each of these groups of channels."""
+        """Publish a message for each of these groups of channels. `unread`: those that last wait for readers."""
         self._number += 1
         name = name or f"{self.process.name}.{self._number}"
         each = [(group, f"{name}/{number}") for number, group in enumerate(channels)]
         messages = tuple(Draft(group, data, "ephemeral" in attributes_of(data)) for group, data in each)
         publication = Publish(at=self._record.now, publication=name, messages=messages, key=key, ack=ack)
         self._record.take(publication)
-        self._try(host, publication, 1)
+        if unread is not None and self.unread is not None:
+            for message in messages:
+                if not message.ephemeral:
+                    self.unread.published(message.data, unread)
+        self._try(host, publication, 1, unread)
 
-    def _try(self, host: str, publication: Publish, attempt: int) -> None:
+    def _try(self, host: str, publication: Publish, attempt: int, unread: Unread | None) -> None:
         client = HttpClient(self._network, self.process)
         name = publication.publication
         messages = [
-            {"channels": list(message.channels), "data": message.data, **attributes_of(message.data)}
+            {
+                "channels": list(message.channels),
+                "data": message.data,
+                **attributes_of(message.data),
+                **({} if unread is None or message.ephemeral else {"unread_after": unread[0], "for": unread[1]}),
+            }
             for message in publication.messages
         ]
         body: dict[str, object] = {**messages[0]} if len(messages) == 1 else {"messages": messages}
@@ -110,7 +130,7 @@ class Publisher:
             elif reply is not None and 400 <= reply.status < 500:
                 self._record.take(GivenUp(at=self._record.now, publication=name, why=text))
             elif publication.key is not None and attempt < ATTEMPTS:
-                self.process.later(RETRY_SECONDS * attempt, lambda: self._try(host, publication, attempt + 1))
+                self.process.later(RETRY_SECONDS * attempt, lambda: self._try(host, publication, attempt + 1, unread))
             else:
                 self._record.take(GivenUp(at=self._record.now, publication=name, why=text))
 
@@ -153,6 +173,13 @@ class Subscriber:
         self._empty_at_once = 0
         self.session: Session | None = None
         """Its user; None: it sends no token."""
+        self.unread: UnreadMessages | None = None
+        self._says = HttpClient(network, self.process)
+        """What says that it has seen something, beside its stream."""
+        self._is_asked = False
+        """Whether it was asked once more meanwhile."""
+        self._seen: Seen | None = None
+        """What its last poll or stream has said."""
         self.pause = 0.0
         """Seconds between an answer and the next poll."""
         self.sleeps_until = 0.0
@@ -174,12 +201,18 @@ class Subscriber:
         self._drop()
 
     @property
+    def is_prompt(self) -> bool:
+        """Whether it waits for what comes, and will read it at once."""
+        return self._is_busy and not self.slow
+
+    @property
     def _is_busy(self) -> bool:
         return self._client.is_busy or self._stream is not None
 
     def _drop(self) -> None:
         """Break off whatever is under way."""
         self._client.drop()
+        self._says.drop()
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.drop()
@@ -190,13 +223,15 @@ class Subscriber:
         self._record.take(Fork(at=self._record.now, subscriber=name, of=self.name))
         other.has_begun = self.has_begun
         other.session = None if self.session is None else self.session.again()
+        other.unread = self.unread
         other.hosts, other.nodes, other.timeout, other.limit = self.hosts, self.nodes, self.timeout, self.limit
         return other
 
     def _poll(self) -> None:
         if self._is_busy or self.world.now < self.sleeps_until - 1e-6:
             return
-        query = "&".join(f"channel={quote(name, safe='')}" for name in self.channels) + f"&cursor={self.cursor}"
+        query = self._query()
+        self._seen = self._sends()
         if self.nodes and self._random.random() < 0.5:
             self._open_stream(query)
             return
@@ -204,6 +239,37 @@ class Subscriber:
         host = self._random.choice(self.hosts)
         self._note_poll(self.timeout)
         self._client.ask(host, request("GET", target, **self._headers()), self.timeout + 10.0, self._replied, self.slow)
+
+    def _query(self) -> str:
+        return "&".join(f"channel={quote(name, safe='')}" for name in self.channels) + f"&cursor={self.cursor}"
+
+    def _sends(self) -> Seen | None:
+        """It says what it has seen."""
+        if self.unread is None or self.session is None:
+            return None
+        return self.unread.sends(self.session.subject, self.channels, self.cursor)
+
+    def _was_told(self, seen: Seen | None) -> None:
+        """What it has said was answered."""
+        if seen is not None and self.unread is not None:
+            self.unread.answered(seen)
+
+    def _say_what_was_seen(self) -> None:
+        """A stream asks for it (the event `unread`)."""
+        self.world.reach("a stream was asked what its client has seen")
+        self._is_asked = self._says.is_busy
+        if self._is_asked:
+            return  # it says so when it has said what it knew before
+        seen = self._sends()
+
+        def replied(reply: Message | None) -> None:
+            if reply is not None and reply.status == 200:
+                self._was_told(seen)
+            if self._is_asked:
+                self._say_what_was_seen()
+
+        data = request("GET", f"/v1/poll?{self._query()}&timeout=0&limit=1", **self._headers())
+        self._says.ask(self._random.choice(["balancer", *self.nodes]), data, 5.0, replied)
 
     def _headers(self) -> dict[str, str]:
         return {} if self.session is None else self.session.begin()
@@ -241,6 +307,17 @@ class Subscriber:
         if self.must_be_in_time and held > self._asked_timeout + self.slow + 1.5:
             raise BrokenPromise(f"heartbeats come: {self.name} heard nothing for {held:.1f} s")
         self._why_streamed = next((event.data["type"] for event in events if event.event == "error"), "")
+        self._was_told(self._seen)
+        self._seen = None
+        is_asked = any(event.event == "unread" for event in events)
+        events = [event for event in events if event.event != "unread"]
+        if events:
+            self._take(events, held)
+        if is_asked:
+            self._say_what_was_seen()
+
+    def _take(self, events: list[Event], held: float) -> None:
+        """What a poll would have been answered with."""
         cursor = next((event.id for event in reversed(events) if event.id), None)
         if cursor is None:
             self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}, by a stream: {events}")
@@ -285,6 +362,7 @@ class Subscriber:
             wait = RETRY_SECONDS * (0.5 + self._random.random())
         else:
             self._last_trouble = ""
+            self._was_told(self._seen)
             answer = reply.json
             if answer["messages"] or answer["gaps"] or answer["closed"]:
                 self.world.tell(f"{self.name}: at {self.cursor or 'the beginning'}: {reply.body.decode()}")

@@ -16,11 +16,11 @@ from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost
 from pushup.core.cursor import next_epoch
 from pushup.host.host import Host
-from pushup.testing.in_memory import InMemoryReactor
 from tests.simulation.disk import Disk, SimulatedHelpers, SimulatedMark
 from tests.simulation.network import End, Network
+from tests.simulation.outgoing import SimulatedReactor
 from tests.simulation.sockets import SimulatedDemultiplexer, SimulatedTransport
-from tests.simulation.world import Process, ProcessTime
+from tests.simulation.world import Process
 
 BROADCASTS = {"memory": "memory:", "journal": "journal:journal.db", "redis": "redis://redis:6379"}
 """The setting `broadcast` for each kind."""
@@ -53,15 +53,6 @@ class SimulatedConnector:
         return connection
 
 
-class SimulatedReactor(InMemoryReactor):
-    """The time of a process, and who wants to read."""
-
-    def __init__(self, time: ProcessTime) -> None:
-        super().__init__()
-        self.seconds = time.seconds
-        self.callLater = time.callLater
-
-
 class SimulatedHost(Host):
     """A process on a machine of the simulation."""
 
@@ -77,7 +68,7 @@ class SimulatedHost(Host):
     ) -> None:
         """`redis_host`: where the address of its Redis leads to now."""
         super().__init__(
-            SimulatedReactor(process.reactor),
+            SimulatedReactor(process, network),
             SimulatedDemultiplexer(process),
             wall=process.clock.wall,
             uptime=process.clock.monotonic,

@@ -389,6 +389,17 @@ def check_nobody_waits(simulation: Simulation) -> None:
             )
 
 
+def waiting_webhooks(simulation: Simulation) -> list[object]:
+    """What the application has yet to be told, as a server knows it."""
+    return [name for server in simulation.servers if server.is_running for name in server.node.state.webhooks.names()]
+
+
+def check_webhooks(simulation: Simulation) -> None:
+    """All faults have ended, and the application answers: it was told about everything."""
+    if names := waiting_webhooks(simulation):
+        raise BrokenPromise(f"called: nobody has told the application about {names}, though all faults have ended")
+
+
 def check_nothing_left(simulation: Simulation) -> None:
     """Every server has stopped, and left no timer, connection or waiting bytes behind."""
     parent = simulation.parent

@@ -8,6 +8,7 @@ of a real server (docs/lab/performance.md).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from pushup.broadcast import Broadcast, Follower
@@ -31,8 +32,17 @@ class ObservedNode:
     Around the node, not a subclass: a compiled class can have none that is interpreted.
     """
 
-    def __init__(self, world: World, name: str, node: Node[Holder]) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        node: Node[Holder],
+        on_entry: Callable[[Entry, Outcome], None],
+        on_state: Callable[[str, int], None],
+    ) -> None:
         self._world = world
+        self._on_entry = on_entry
+        self._on_state = on_state
         self._name = name
         self._node = node
 
@@ -67,9 +77,11 @@ class ObservedNode:
             self._world.reach("an entry had more to expire than it may")
         added = sum(len(draft.channels) for draft in command.messages) if isinstance(command, Publish) else 1
         self._world.work += added + max(0, before - state.message_count - len(state.channels))
+        self._on_entry(entry, outcome)
         return outcome
 
     def start_from(self, state: ReplicatedState) -> None:
+        self._on_state(state.cursor.epoch, state.cursor.sequence)
         held = self._node.polls.count
         self._world.work += held
         if held:

@@ -37,9 +37,10 @@ WINDOW_BYTES = 3000
 class ObservedHub(Hub):
     """A hub that counts what its turns cost (`observed_node`), and notes the dangerous states that it gets into."""
 
-    def __init__(self, world: World, *arguments: Any, **more: Any) -> None:
+    def __init__(self, world: World, on_entry: Callable[[Entry, Outcome], None], *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._world = world
+        self._on_entry = on_entry
 
     def apply(self, entry: Entry) -> Outcome:
         before = self.state.message_count + len(self.state.channels)
@@ -49,6 +50,7 @@ class ObservedHub(Hub):
         self._world.work += added + max(0, before - self.state.message_count - len(self.state.channels))
         if self.is_handing_over:
             self._world.reach("the state changed while it was handed over")
+        self._on_entry(entry, outcome)
         return outcome
 
     @property
@@ -96,6 +98,7 @@ class Parent:
         self.starts = 0
         self.on_start: Callable[[Clock], None] = lambda clock: None
         self._last_id = 0
+        self.on_entry: Callable[[Entry, Outcome], None] = lambda entry, outcome: None
         self.on_given_up: Callable[[str], None] = lambda name: None
         """Called with the name of a worker that is given up."""
 
@@ -115,7 +118,12 @@ class Parent:
             broadcast = make_local_broadcast(self.settings, host)
             assert broadcast is not None
             self.hub = ObservedHub(
-                self.world, broadcast, clock=host.reactor, uptime=host.uptime, take_out=self._take_out
+                self.world,
+                lambda *applied: self.on_entry(*applied),
+                broadcast,
+                clock=host.reactor,
+                uptime=host.uptime,
+                take_out=self._take_out,
             )
             self.service = InOrder(host, Part(self.hub.start, self.hub.stop))
             try:

@@ -15,6 +15,7 @@ from tests.simulation.lease_plan import make_lease_plan
 from tests.simulation.producer_plan import make_producer_plan
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import make_stranger_plan
+from tests.simulation.unread_plan import make_unread_plan
 from tests.simulation.user_plan import make_user_plan
 
 KINDS = ("redis", "redis", "redis", "redis", "redis", "journal", "journal", "memory")
@@ -79,6 +80,9 @@ ERASURES = "e"
 PRODUCERS = "p"
 """Seeds that begin with this have producers that number their messages."""
 
+UNREAD = "n"
+"""Seeds that begin with this have messages that wait for readers."""
+
 
 def make_plan(seed: str) -> Plan:
     """The plan of a seed."""
@@ -92,6 +96,8 @@ def make_plan(seed: str) -> Plan:
         return make_erasure_plan(seed, _cluster_plan, _workers_plan)
     if seed.startswith(PRODUCERS):
         return make_producer_plan(seed, _cluster_plan, _workers_plan)
+    if seed.startswith(UNREAD):
+        return make_unread_plan(seed, _cluster_plan, _workers_plan)
     return _workers_plan(seed) if seed.startswith(WORKERS) else _cluster_plan(seed)
 
 

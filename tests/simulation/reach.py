@@ -102,6 +102,18 @@ PRODUCER_STATES = (
 )
 """The same for a long run of seeds with producers."""
 
+UNREAD_STATES = (
+    "the application was called",
+    "the application was called again about what it knew",
+    "a claim has ended, and the application was called again",
+    "somebody has read a message that waits",
+    "somebody has read a message in time, while all was calm",
+    "a stream was asked what its client has seen",
+    "a stream ended in order",
+    "two faults at once",
+)
+"""The same for a long run of seeds with messages that wait for readers."""
+
 STRANGER_STATES = (
     "a node refused to follow the log of another cluster",
     "a node had the mark of another cluster, and refused to follow",

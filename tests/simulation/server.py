@@ -16,6 +16,7 @@ from pushup.broadcast.hub.worker_broadcast import HubBroadcast
 from pushup.broadcast.journal_file import JournalError
 from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.broadcast.redis.redis_broadcast import RedisBroadcast
+from pushup.core.commands import Entry, Outcome
 from pushup.core.subscription import Holder
 from pushup.net.api.node_interface import OneProcess
 from pushup.net.listener import Listener
@@ -74,6 +75,10 @@ class Server:
         """Since when it has been too old for the log, and could know."""
         self.starts = 0
         self.on_start: Callable[[Clock], None] = lambda clock: None
+        self.on_entry: Callable[[Entry, Outcome], None] = lambda entry, outcome: None
+        """Called with each entry that it has applied."""
+        self.on_state: Callable[[str, int], None] = lambda epoch, sequence: None
+        """Called with the cursor of each state that it goes on from."""
         self.seen_at = (0, "")
         """Which start it was, and its cursor, when its mark was last looked at."""
         self.process: Process | None = None
@@ -169,7 +174,10 @@ class Server:
         self.broadcast = self._make_broadcast(settings, host)
         observed = ObservedBroadcast(self.broadcast)
         self.node = make_node(settings, host, cast(Broadcast, observed))
-        node = observed.follower = cast(Node[Holder], ObservedNode(self.world, self.name, self.node))
+        observed_node = ObservedNode(
+            self.world, self.name, self.node, lambda *applied: self.on_entry(*applied), lambda *end: self.on_state(*end)
+        )
+        node = observed.follower = cast(Node[Holder], observed_node)
         self._listening = ListeningSocket(self.name)
         self._readers = host.reactor.readers
         self.service = PushUpService(

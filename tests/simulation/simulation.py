@@ -12,8 +12,10 @@ from zope.interface import implementer
 
 from loadtest.history import events
 from loadtest.history.events import BrokenPromise, Event
+from pushup.backends.webhook import WebhookSettings
 from pushup.broadcast.redis.scripts import SCRIPTS
 from pushup.core import state
+from pushup.core.commands import Entry, Outcome
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.net.api.schemas import StreamLimits
@@ -23,7 +25,7 @@ from pushup.settings.server import ServerSettings
 from pushup.settings.settings import Settings
 from pushup.transport import framed_link as link_module
 from tests.next_version import NEXT_VERSION, know, next_version
-from tests.simulation import inside, reach
+from tests.simulation import application, inside, reach
 from tests.simulation.balancer import Balancer
 from tests.simulation.clients import HEARTBEAT_SECONDS, Publisher, Subscriber
 from tests.simulation.erasures import Erasures
@@ -41,6 +43,8 @@ from tests.simulation.redis_server import RedisServer
 from tests.simulation.server import Server
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import STRANGER_WEIGHTS
+from tests.simulation.unread import UnreadMessages
+from tests.simulation.unread_plan import SUBJECTS as READERS
 from tests.simulation.user_plan import SUBJECTS
 from tests.simulation.users import SETTINGS as TOKENS
 from tests.simulation.users import Session, Users
@@ -54,6 +58,12 @@ SETTLE_SECONDS = 20.0
 
 INVARIANTS_EVERY = 4
 """Looks inside the servers for each at their invariants, which take longer."""
+
+LAST_UNREAD_SECONDS = 1.4
+"""For so long the last messages wait for readers: less than it takes until a poll without an answer is sent again."""
+
+CALLS_SECONDS = 140.0
+"""In this time the application is told about all that was not read: claims have ended that last for a minute."""
 
 DELIVERY_SECONDS = 25.0
 """How long after that every subscriber must have everything."""
@@ -106,11 +116,19 @@ class Simulation:
             self.users = Users(self.world, self.network, self.record)
             rules = tuple([ChannelTable(prefix=name, poll="anyone") for name in NAMES])  # for clients without a user
             settings = structs.replace(settings, tokens=TOKENS, channels=ChannelSettings(channels=rules))
+        self.unread: UnreadMessages | None = None
+        if "unread_limit" in setup:
+            self.unread = UnreadMessages(self.world, self.network, self.record)
+            self.unread.keeps_all = setup["limits"] == "roomy"
+            webhook = WebhookSettings(webhook_url=application.URL, webhook_key=application.KEY)
+            queue = structs.replace(settings.queue, unread_limit=setup["unread_limit"])
+            settings = structs.replace(settings, webhook=webhook, queue=queue)
         self.jumps_alone = {step.kind for step in plan.steps if step.kind in WEIGHTS} == {"jump"}
         self.parent: Parent | None = None
         if "has_parent" in setup:
             link_module.UNSENT_LIMIT_BYTES = setup["unsent_limit"]
             self.parent = Parent(self.world, self.network, self.kind, settings, setup["piece"])
+            self.parent.on_entry = self._note_entry
             self.parent.start()
         self.servers = [
             Server(self.world, self.network, f"n{n}", self.kind, settings, self.parent) for n in range(setup["nodes"])
@@ -124,6 +142,9 @@ class Simulation:
                     link.seconds = setup["slow_node"]
             if setup["old_nodes"]:
                 server.version = LATEST_VERSION
+            server.on_entry = self._note_entry
+            if self.unread is not None:
+                server.on_state = self.unread.starts
             server.start()
         self.other: OtherCluster | None = None
         if "other_cluster" in setup:
@@ -135,6 +156,8 @@ class Simulation:
             hosts = ["balancer", *[server.name for server in self.servers]]
             self.producers = Producers(self.world, self.network, self.record, hosts, setup["producers"])
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.record) for n in range(3)]
+        for publisher in self.publishers:
+            publisher.unread = self.unread
         self.subscribers: dict[int, Subscriber] = {}
         self.backups: list[tuple[str, bytes, bytes | None]] = []
         """Copies of the journal and its mark."""
@@ -213,11 +236,23 @@ class Simulation:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
                 self.world.reach("two faults at once")
             self._last_fault = step.at
+            self._note_fault()
             self._fault(step.kind)
         getattr(self, f"do_{step.kind}")(**step.arguments)
 
+    def _note_fault(self) -> None:
+        if self.unread is not None:
+            self.unread.faults.append(self.world.now)
+
+    def _note_entry(self, entry: Entry, outcome: Outcome) -> None:
+        if self.unread is not None:
+            self.unread.applied(entry, outcome)
+
     def _heal(self) -> None:
         self.world.tell("== all faults end")
+        self._note_fault()
+        if self.unread is not None:
+            self.unread.application.be("")
         self.network.heal()
         self.network.on_send = lambda end, data: None
         if self.other is not None:
@@ -273,24 +308,41 @@ class Simulation:
         """Publish once more on every channel, and let every subscriber read to the end."""
         for server in self.servers:
             server.start_again()
+        prompt = [subscriber for subscriber in self.subscribers.values() if subscriber.is_prompt]
         for subscriber in self.subscribers.values():
             subscriber.timeout, subscriber.pause, subscriber.slow = min(subscriber.timeout, 2.0), 0.0, 0.0
             subscriber.prompt_from = self.record.now
         channels = {c for s in self.subscribers.values() for c in s.channels}
-        publisher, random = self.publishers[0], self.world.random("last")
+        publisher, random, began = self.publishers[0], self.world.random("last"), self.world.now
+        if self.unread is not None:
+            self.unread.last_from = began
         for channel in sorted(channels):
             # Two, for whoever polls again with the first has hardly been registered when the second comes.
             publisher.publish("balancer", [(channel,)], f"nearly last on {channel}", "accepted")
             self.world.run(self.world.now + random.uniform(0.0, 0.02))
-            publisher.publish("balancer", [(channel,)], f"last on {channel}", "accepted")
+            publisher.publish("balancer", [(channel,)], f"last on {channel}", "accepted", unread=self._last_unread)
         self._wait(DELIVERY_SECONDS, least=3.0, until=lambda: inside.all_have_read(self))
         for name, publication in () if self._may_be_full else self.checker.publications.items():
             if publication.key is not None and publication.key.startswith("last on") and not publication.ids:
                 raise BrokenPromise(f"live again: {name} could not be published after all faults had ended")
         for subscriber in self.subscribers.values():
             inside.check_read_to_end(self, subscriber)
+            if self.unread is not None and subscriber.session is not None:
+                subject, is_prompt = subscriber.session.subject, subscriber in prompt
+                self.unread.read_to_end(subject, subscriber.channels, at_once=is_prompt)
         if self.other is not None:
             self.other.check()
+
+    @property
+    def _last_unread(self) -> tuple[float, tuple[str, ...]] | None:
+        return (LAST_UNREAD_SECONDS, READERS) if self.plan.setup.get("unread_limit", 0) > 100 else None
+
+    def _finish_unread(self, unread: UnreadMessages) -> None:
+        """Wait until the application was told about all that nobody has read."""
+        if self.checker.clock_is_true:
+            self._wait(CALLS_SECONDS, least=0.0, until=lambda: not inside.waiting_webhooks(self))
+            inside.check_webhooks(self)
+            unread.check()
 
     def _stop(self) -> None:
         """Stop the clients and then the servers, in good order."""
@@ -305,6 +357,8 @@ class Simulation:
         self.balancer.process.die()
         self.world.run(self.world.now + 1.0)
         inside.check_nobody_waits(self)
+        if self.unread is not None:
+            self._finish_unread(self.unread)
         for server in self.servers:
             server.is_over = True
             server.stop()
@@ -316,11 +370,18 @@ class Simulation:
     # Clients.
 
     def do_publish(
-        self, publisher: int, groups: list[tuple[str, ...]], key: bool, ack: str, target: str, node: int
+        self,
+        publisher: int,
+        groups: list[tuple[str, ...]],
+        key: bool,
+        ack: str,
+        target: str,
+        node: int,
+        unread: tuple[float, tuple[str, ...]] | None = None,
     ) -> None:
         who = self.publishers[publisher]
         host = "balancer" if target == "balancer" else self.servers[node % len(self.servers)].name
-        who.publish(host, groups, f"k{self.world.now:.6f}" if key else None, ack)
+        who.publish(host, groups, f"k{self.world.now:.6f}" if key else None, ack, unread=unread)
 
     def do_subscribe(
         self,
@@ -339,8 +400,11 @@ class Simulation:
         subscriber.timeout, subscriber.limit, subscriber.slow, subscriber.pause = timeout, limit, slow, pause
         if direct:
             subscriber.hosts = [server.name for server in self.servers]
-        if self.users is not None and number % 5:
+        if self.users is not None and self.unread is not None:
+            subscriber.session = Session(self.users, subscriber.name)
+        elif self.users is not None and number % 5:
             subscriber.session = Session(self.users, SUBJECTS[number % 5 == 1])
+        subscriber.unread = self.unread
         if streams:
             subscriber.nodes = [server.name for server in self.servers]
         self.subscribers[number] = subscriber
@@ -362,6 +426,19 @@ class Simulation:
 
     def do_erase(self, which: str, back: int, target: str, node: int) -> None:
         self.erasures.erase(which, back, "balancer" if target == "balancer" else self._server(node).name)
+
+    def do_application(self, mood: str, seconds: float) -> None:
+        """The application does not answer calls for a while."""
+        assert self.unread is not None
+        application = self.unread.application
+        self._note_fault()
+        application.be(mood)
+
+        def mend() -> None:
+            self._note_fault()
+            application.be("")
+
+        self.world.later(seconds, mend)
 
     def do_produce(self, producer: int, channels: tuple[str, ...]) -> None:
         assert self.producers is not None
@@ -385,6 +462,9 @@ class Simulation:
 
     def _note_clock(self, clock: Clock) -> None:
         """A journal is opened: it goes on with the wall clock of its machine, right or wrong."""
+        if self.unread is not None and self.kind == "journal":
+            end = (self.servers[0] if self.parent is None else self.parent).disk.end()
+            self.unread.starts(*(end or ("", 0)))
         if self.kind == "journal" and clock.offset != self._opened_at.get(clock, 0.0):
             self._opened_at[clock] = clock.offset
             self._fault("a journal is opened after the clock has jumped", moves_clock=True)

@@ -16,7 +16,7 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Tail
 from tests.simulation import inside
 from tests.simulation.observed_node import BUG
-from tests.simulation.plan import ERASURES, LEASES, PRODUCERS, STRANGERS, USERS, WORKERS, make_plan
+from tests.simulation.plan import ERASURES, LEASES, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
 from tests.simulation.steps import FAULT_SECONDS, Plan, Step
@@ -32,6 +32,7 @@ STRANGER_BATCHES = 3
 USER_BATCHES = 3
 ERASURE_BATCHES = 6
 PRODUCER_BATCHES = 6
+UNREAD_BATCHES = 6
 BATCH_SEEDS = 4
 """One batch is part of `make check`, all are of CI; `python -m tests.simulation --seeds 20000` runs many more."""
 
@@ -72,6 +73,12 @@ def test_seeds_with_erasures(batch: int, logged_failures: list[str]) -> None:
 def test_seeds_with_producers(batch: int, logged_failures: list[str]) -> None:
     """Producers number their messages and take over from each other, whatever happens to the cluster meanwhile."""
     check_seeds([f"{PRODUCERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
+
+
+@pytest.mark.parametrize("batch", range(UNREAD_BATCHES))
+def test_seeds_with_unread_messages(batch: int, logged_failures: list[str]) -> None:
+    """The application is called about those who have not read, whatever happens to the cluster or the application."""
+    check_seeds([f"{UNREAD}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -195,11 +202,15 @@ def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("more", [[], ["--workers"]], ids=["clusters", "workers"])
-def test_the_same_seed_is_the_same_story(more: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("more", "seeds"),
+    [([], SAME_STORY_SEEDS), (["--workers"], SAME_STORY_SEEDS), (["--unread"], SAME_STORY_SEEDS // 3)],
+    ids=["clusters", "workers", "unread"],
+)  # fmt: skip
+def test_the_same_seed_is_the_same_story(more: list[str], seeds: int) -> None:
     """Two Pythons with other hashes of strings, and so with another order of every set, do the same."""
     command = [sys.executable, "-m", "tests.simulation", "--digests", "--jobs", "1"]
-    command += ["--first", str(FIRST_SEED), "--seeds", str(SAME_STORY_SEEDS), *more]
+    command += ["--first", str(FIRST_SEED), "--seeds", str(seeds), *more]
     processes = [
         subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -208,7 +219,7 @@ def test_the_same_seed_is_the_same_story(more: list[str]) -> None:
     ]
     one, other = [process.communicate()[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert len(one) == SAME_STORY_SEEDS
+    assert len(one) == seeds
     assert all(len(line.split()) == 2 for line in one), "errors"
     assert one == other
 

@@ -29,7 +29,7 @@ projected:
   defaultMode: 0440
   sources:
     - configMap: {name: {{ include "pushup.name" . }}}
-    {{- range $file, $from := dict "publish_keys" .Values.publishKeys "ticket_key" .Values.ticketKey "redis_url" .Values.redis }}
+    {{- range $file, $from := dict "publish_keys" .Values.publishKeys "ticket_key" .Values.ticketKey "webhook_key" .Values.webhookKey "redis_url" .Values.redis }}
     {{- if $from.existingSecret }}
     - secret: {name: {{ $from.existingSecret }}, items: [{key: {{ $from.key }}, path: {{ $file }}}]}
     {{- end }}
@@ -69,6 +69,9 @@ publish_keys_file = "/etc/pushup/publish_keys"
 {{- if .Values.ticketKey.existingSecret }}
 ticket_key_file = "/etc/pushup/ticket_key"
 {{- end }}
+{{- if .Values.webhookKey.existingSecret }}
+webhook_key_file = "/etc/pushup/webhook_key"
+{{- end }}
 {{- end }}
 
 {{- define "pushup.check" -}}
@@ -80,7 +83,7 @@ ticket_key_file = "/etc/pushup/ticket_key"
 {{- range $name, $value := dict
     "listen" "service" "workers" "workers" "drain_seconds" "drainSeconds" "state_directory" "persistence"
     "broadcast" "redis" "broadcast_file" "redis" "publish_keys" "publishKeys" "publish_keys_file" "publishKeys"
-    "ticket_key" "ticketKey" "ticket_key_file" "ticketKey" }}
+    "ticket_key" "ticketKey" "ticket_key_file" "ticketKey" "webhook_key" "webhookKey" "webhook_key_file" "webhookKey" }}
 {{- if hasKey $settings $name }}
 {{- fail (printf "settings contains %s, which the chart sets; use the value %s" $name $value) }}
 {{- end }}

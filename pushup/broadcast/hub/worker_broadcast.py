@@ -63,7 +63,7 @@ class HubBroadcast:
         `uptime`: as for the `Hub`. `on_large` is called while a large state comes, and when it was restored.
         """
         self._connect = connect
-        self._worker_id = worker_id
+        self.node_id = worker_id
         self._clock = clock
         self._uptime = uptime
         self._on_state = on_state
@@ -245,7 +245,7 @@ class HubBroadcast:
         self._link.abort("this worker could not restore the state")
 
     def _report(self) -> None:
-        self._link.send(frames.frame(frames.Present(self._follower.member(self._worker_id))))
+        self._link.send(frames.frame(frames.Present(self._follower.member(self.node_id))))
         if self._arrivals != self._link.arrivals:
             self._arrivals = self._link.arrivals
             self._silence.end()

@@ -6,6 +6,7 @@
 | `router` | path and method -> call; OPTIONS, 404, 405 |
 | `streaming`, `event_encoding` | event streams, which poll for their clients; their bytes |
 | `polling`, `publishing`, `channel_routes`, `erasing`, `revoking` | the handlers, by concern |
+| `presence` | the handlers about who follows a channel |
 | `tracing`, `health`, `backing_up` | those for operators |
 | `node_interface` | what all of these need of a node, and of all processes of a server |
 | `browser_client` | `pushup.js`, `answers.js`, `ai-sdk.js` for web pages |

@@ -29,6 +29,7 @@ from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.polling import Polling
+from pushup.net.api.presence import PresenceCalls
 from pushup.net.api.publishers import Publishers
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.request_log import shown_target
@@ -97,6 +98,7 @@ class Api:
         self._body_limit_bytes = polls.body_limit_bytes
         self._admitted: _Admitted | None = None  # most requests are complete when they are admitted, and called next
         polling = Polling(node, polls, poll_access)
+        presence = PresenceCalls(node, polls, poll_access)
         publishing = Publishing(node, publication_limits, error_responder, access, publishers, turns)
         channels = Channels(node, machine, error_responder, access)
         operations = Operations(node, access, machine)
@@ -115,6 +117,8 @@ class Api:
             Call("POST", "/v1/poll", polling.poll_by_body, "read"),
             *streams,
             Call("GET", "/v1/cursor", polling.cursor),
+            Call("GET", "/v1/presence", presence.show, "read"),
+            Call("POST", "/v1/presence", presence.close, "read"),
             *(Call("GET", f"/v1/{name}", Script(name, origins).show) for name in NAMES),
             Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
             Call("DELETE", "/v1/messages", erasing.erase_all),

@@ -13,7 +13,8 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
 from pushup.core.held_on_grants import HeldOnGrants
-from pushup.core.poll import Poll
+from pushup.core.members import ChannelPresence
+from pushup.core.poll import Poll, Selection
 from pushup.core.state_transfer import Outgoing
 from pushup.core.subscription import Holder, Subscription
 from pushup.core.tracing import Trace
@@ -25,6 +26,13 @@ class Readers(Protocol):
 
     def note(self, subject: str, channels: tuple[str, ...], cursor: Cursor, /) -> None: ...
     def are_awaited(self, subject: str, channels: tuple[str, ...], cursor: str, /) -> bool: ...
+
+
+class Presence(Protocol):
+    """Who follows by this node."""
+
+    def seen(self, grant: Grant, selection: Selection, /) -> None: ...
+    def closes(self, subject: str, channels: tuple[str, ...], /) -> None: ...
 
 
 class WebhookCaller(Protocol):
@@ -54,6 +62,8 @@ class Node(Protocol):
 
     @property
     def readers(self) -> Readers: ...
+    @property
+    def presence(self) -> Presence: ...
 
     # Publications.
 
@@ -72,6 +82,7 @@ class Node(Protocol):
     def name_of(self, channel: str, /) -> str: ...
     def channel(self, name: str) -> Channel: ...
     def channels(self, after: int, most: int) -> list[Channel]: ...
+    def members_of(self, channel: str, /) -> ChannelPresence: ...
     def channels_of(self, message: Cursor, /) -> tuple[str, ...]: ...
 
     # Operations.

@@ -3,8 +3,8 @@
 They are read nowhere else. To add one, change `PARAMETERS` and `_read` (query string), `PollBody` and `from_body`
 (JSON), and `poll`, which checks what comes from either.
 
-    channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>&format=raw
-    {"channels": ["a", "b"], "cursor": "k3f9-41", "timeout": 25, "limit": 100, "from": <time>, "to": <time>}
+    channel=a&channel=b&cursor=k3f9-41&timeout=25&limit=100&from=<time>&to=<time>&hidden=true&format=raw
+    {"channels": ["a", "b"], "cursor": "k3f9-41", "timeout": 25, "limit": 100, "from": <time>, "to": <time>, ...}
 
 A time is in seconds since the epoch or RFC 3339; `from` is inclusive, `to` exclusive.
 """
@@ -43,7 +43,7 @@ NAME_BYTES = 72
 
 _CURSOR_CHARACTERS = b"0123456789abcdefghijklmnopqrstuvwxyz-"
 
-PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to")
+PARAMETERS = ("channel", "cursor", "timeout", "limit", "from", "to", "hidden")
 
 NOT_OF_STREAMS = ("timeout", "limit")
 
@@ -146,6 +146,7 @@ class PollReader:
             _limit(given["limit"]) if "limit" in given else None,
             given.get("from"),
             given.get("to"),
+            hidden=_hidden(given.get("hidden", "")),
         )
         return self.poll(poll, "channel")
 
@@ -172,14 +173,15 @@ class PollReader:
             min(limit, limits.poll_limit),
             0.0 if start is None or start == "" else _time(start, "from"),
             math.inf if end is None or end == "" else _time(end, "to"),
+            given.hidden,
         )
         return Poll(selection, parse_cursor(given.cursor), min(timeout, limits.poll_timeout_limit_seconds))
 
-    def _selection(self, channels: tuple[str, ...], limit: int, start: float, end: float) -> Selection:
-        key = (channels, limit, start, end)
+    def _selection(self, channels: tuple[str, ...], limit: int, start: float, end: float, hidden: bool) -> Selection:
+        key = (channels, limit, start, end, hidden)
         selection = self._selections.get(key)
         if selection is None:
-            selection = Selection(channels, limit, start, end)
+            selection = Selection(channels, limit, start, end, hidden)
             self._selections.add(key, selection, _size(selection))
         return selection
 
@@ -247,6 +249,12 @@ def _timeout(text: str) -> float | None:
     if not _NUMBER(text):
         raise BadRequest("timeout must be a number of seconds, such as timeout=25", field="timeout")
     return float(text)
+
+
+def _hidden(text: str) -> bool:
+    if text not in ("", "true", "false"):
+        raise BadRequest("hidden must be true or false", field="hidden")
+    return text == "true"
 
 
 def _limit(text: str) -> int | None:

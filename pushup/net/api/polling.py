@@ -16,7 +16,7 @@ from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant
 from pushup.core.held_on_grants import HeldOnGrant
-from pushup.core.poll import Poll
+from pushup.core.poll import Poll, Selection
 from pushup.core.subscription import Holder, Subscription
 from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node
@@ -80,6 +80,7 @@ class Polling:
         granted = GrantedPoll(exchange, grant, self._poll_access)
         result = self._node.poll(poll, granted, self._poll_access.seconds_to_hold(grant))
         if not isinstance(result, Subscription):
+            self._node.presence.seen(grant, poll.selection)
             granted.answer(result)
             return
         try:
@@ -107,6 +108,12 @@ class GrantedPoll:
         self._subscription = subscription
         self._poll_access.node.held_on_grants.add(self)
         self._exchange.hold(self)
+
+    @property
+    def selection(self) -> Selection:
+        """While it is held."""
+        assert self._subscription is not None
+        return self._subscription.selection
 
     def cancel(self) -> None:
         """The client has left; one whose poll was answered is ignored."""

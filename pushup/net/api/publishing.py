@@ -52,7 +52,9 @@ ACK_LIMIT_SECONDS = 60.0
 EVENT_LIMIT = 64
 """Characters of a message's `event`."""
 
-RESERVED_EVENTS = frozenset({"closed", "cursor", "error", "expiry", "gap", "message", "open", "ticket", "unread"})
+RESERVED_EVENTS = frozenset(
+    {"closed", "cursor", "error", "expiry", "gap", "message", "open", "presence", "ticket", "unread"}
+)
 """For events of PushUp's own, and those that browsers' `EventSource` fires."""
 
 PRODUCER_LIMIT = 128

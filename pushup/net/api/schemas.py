@@ -125,6 +125,7 @@ class PollBody(Struct, forbid_unknown_fields=True):
     to: float | str | None = None
     token: str | None = None
     format: Format | None = None
+    hidden: bool = False
 
 
 class PublishedOne(Struct, frozen=True, omit_defaults=True):

@@ -148,15 +148,15 @@ class Stream:
     """One open stream."""
 
     __slots__ = (
-        "_encoding", "_ends_at", "_exchange", "_is_behind", "_next", "_place", "_selection", "_streaming",
-        "_subscription", "grant",
+        "_encoding", "_ends_at", "_exchange", "_is_behind", "_next", "_place", "_streaming", "_subscription",
+        "grant", "selection",
     )  # fmt: skip
 
     def __init__(
         self, streaming: Streaming, selection: Selection, encoding: EventEncoding, grant: Grant, ends_at: float
     ) -> None:
         self._streaming = streaming
-        self._selection = selection
+        self.selection = selection
         self._encoding = encoding
         self.grant = grant
         self._ends_at = ends_at
@@ -198,7 +198,7 @@ class Stream:
     def _question(self, answer: Answer) -> bytes:
         """The event `unread`, if a message that this client has now waits for it; mostly nothing."""
         subject, are_awaited = self.grant.subject, self._streaming.node.readers.are_awaited
-        asks = subject and are_awaited(subject, self._selection.channels, answer.cursor)
+        asks = subject and are_awaited(subject, self.selection.channels, answer.cursor)
         return self._encoding.unread() if asks else b""
 
     # Called by the node, and by the connection.
@@ -242,7 +242,7 @@ class Stream:
         """Continue after an answer that was written, and that ended the poll."""
         streaming = self._streaming
         self._subscription = None
-        self._next = streaming.next_poll(self._selection, answer)
+        self._next = streaming.next_poll(self.selection, answer)
         if not answer.more:
             found = self._poll()
             if found is not None:

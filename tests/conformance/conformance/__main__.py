@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         help="whose signed tokens the server takes, and the secret that signs them (HS256)",
     )
     add("--url-tickets", action="store_true", help="it issues URL tickets for them")
+    add("--webhooks", action="store_true", help="it calls an application about messages that were not read")
     add("--strict", action="store_true", help="channels have to be created before they are used")
     add("--several-nodes", action="store_true", help="URL leads to several nodes: a load balancer, or workers")
     add(
@@ -108,6 +109,7 @@ def _options(given: argparse.Namespace) -> Options:
         credentials=tuple(credentials),
         token=tuple(given.token),
         url_tickets=given.url_tickets,
+        webhooks=given.webhooks,
         strict=given.strict,
         several_nodes=given.several_nodes,
         limits=limits,

@@ -39,6 +39,8 @@ class Options:
     """Issuer, audience and secret (HS256) of tokens that the server accepts; empty: none."""
     url_tickets: bool = False
     """Whether it issues URL tickets for them."""
+    webhooks: bool = False
+    """Whether it calls an application about messages that were not read."""
     strict: bool = False
     """Whether channels have to be created."""
     several_nodes: bool = False

@@ -41,6 +41,8 @@ class PushUp:
             "credentials": "" if options.credentials else "polls need no authorization (--credentials 'Name: value')",
             "token": "" if options.token[0] else "the server takes no tokens (--token ISSUER AUDIENCE SECRET)",
             "URL tickets": "" if options.url_tickets else "the server issues no URL tickets (--url-tickets)",
+            "webhooks": "" if options.webhooks else "the server calls no application (--webhooks)",
+            "no webhooks": "the server calls an application" if options.webhooks else "",
             "strict": "" if options.strict else "the server is not strict (--strict)",
             "not strict": "the server is strict" if options.strict else "",
             "quick expiry": ""

@@ -131,6 +131,10 @@ class Trial:
         self._cleanup.callback(client.close)
         return client
 
+    def without_credentials(self) -> dict[str, str]:
+        """The header fields that authorize polls, empty: for `call` and `stream`."""
+        return {name.replace("-", "_"): "" for name, _ in self.options.credentials}
+
     def wire(self, address: Address | None = None, receive_buffer_bytes: int = 0) -> Wire:
         """A new connection to the first node, or to an address."""
         try:

@@ -15,6 +15,7 @@
 | `channels` | the calls of channels |
 | `access` | publish keys, origins, hosts, tickets |
 | `tokens` | signed tokens, revocation |
+| `unread` | messages of which an application is told who has not read them |
 | `limits` | what is within the limits, and beyond |
 | `operations` | health, readiness, nodes, metrics |
 | `cluster` | a second node of the same service |
@@ -42,10 +43,11 @@ from conformance.checks import (
     raw_events,
     streams,
     tokens,
+    unread,
 )
 
 __all__ = [
     "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "ephemeral", "erasure", "errors",
     "gaps", "http", "keys", "limits", "names", "operations", "polling", "producers", "publishing", "raw_events",
-    "streams", "tokens",
+    "streams", "tokens", "unread",
 ]  # fmt: skip

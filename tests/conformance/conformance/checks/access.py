@@ -144,17 +144,12 @@ def lets_allowed_pages_read_when_to_return(t: Trial) -> None:
         t.true("retry-after" in exposed or exposed == "*", f"expected Retry-After to be exposed, and {exposed!r} was")
 
 
-def _without(t: Trial) -> dict[str, str]:
-    """The header fields of credentials, empty."""
-    return {name.replace("-", "_"): "" for name, _ in t.options.credentials}
-
-
 @must("TICKET-1", "credentials")
 def keeps_strangers_out(t: Trial) -> None:
     """A poll without credentials gets 401 or 403, and nothing of the channel."""
     client, name = t.client(), t.channel()
     client.publish(name, "private")
-    response = t.status(client.call("GET", f"/v1/poll?channel={name}&timeout=0", **_without(t)), 401, 403)
+    response = t.status(client.call("GET", f"/v1/poll?channel={name}&timeout=0", **t.without_credentials()), 401, 403)
     t.true(b"private" not in response.body, f"expected nothing of the channel, and {response} came")
 
 
@@ -170,11 +165,11 @@ def takes_tickets(t: Trial) -> None:
     client, name = t.client(), t.channel()
     ticket = _ticket(t, name)
     client.publish(name, "private")
-    response = client.call("GET", f"/v1/poll?channel={name}&timeout=0", PushUp_Ticket=ticket, **_without(t))
+    response = client.call("GET", f"/v1/poll?channel={name}&timeout=0", PushUp_Ticket=ticket, **t.without_credentials())
     t.same("the messages", t.native.read_answer(response, "").data, ["private"])
     held = t.client()
     cursor = response.json["cursor"]
-    headers = tuple((name.replace("_", "-"), value) for name, value in _without(t).items())
+    headers = tuple((name.replace("_", "-"), value) for name, value in t.without_credentials().items())
     target = f"/v1/poll?channel={name}&cursor={cursor}&timeout=20"
     held.begin(t.native.call("GET", target, headers=(*headers, ("PushUp-Ticket", ticket))))
     t.sleep(0.1)
@@ -189,5 +184,5 @@ def ignores_bad_tickets(t: Trial) -> None:
     ticket = _ticket(t, name)
     for channel, bad in ((other, ticket), (name, "nonsense"), (name, ticket[:-2] + "xx"), (name, "9" + ticket)):
         target = f"/v1/poll?channel={channel}&timeout=0"
-        t.status(client.call("GET", target, PushUp_Ticket=bad, **_without(t)), 401, 403)
+        t.status(client.call("GET", target, PushUp_Ticket=bad, **t.without_credentials()), 401, 403)
         t.status(client.call("GET", target, PushUp_Ticket=bad), 200)

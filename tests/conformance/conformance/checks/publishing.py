@@ -321,6 +321,7 @@ def refuses_other_events(t: Trial) -> None:
         "message",
         "open",
         "ticket",
+        "unread",
         1,
     ):
         body = {"channels": [name], "data": 1, "event": event}

@@ -113,7 +113,7 @@ def keep_strangers_out(t: Trial) -> None:
     client.publish(name, "private")
     for ticket in ("", "nonsense"):
         target = f"/v1/events?channel={name}"
-        response = t.status(client.call("GET", target, PushUp_Ticket=ticket, **_without(t)), 401, 403)
+        response = t.status(client.call("GET", target, PushUp_Ticket=ticket, **t.without_credentials()), 401, 403)
         t.true(b"private" not in response.body, f"expected nothing of the channel, and {response} came")
 
 
@@ -283,17 +283,14 @@ def hand_out_tickets(t: Trial) -> None:
         t.true(set(event.data) == {"ticket"} and not event.id, f"expected a ticket without an id, and {event} came")
         ticket = event.data["ticket"]
         t.same("the message by the ticket", _by_ticket(t, name, ticket).message(), "private")
-        response = client.call("GET", f"/v1/poll?channel={name}&timeout=0", PushUp_Ticket=ticket, **_without(t))
+        response = client.call(
+            "GET", f"/v1/poll?channel={name}&timeout=0", PushUp_Ticket=ticket, **t.without_credentials()
+        )
         t.same("the messages of a poll", t.native.read_answer(response, "").data, ["private"])
 
 
 def _by_ticket(t: Trial, name: str, ticket: str) -> EventStream:
-    return t.client().stream(name, PushUp_Ticket=ticket, **_without(t))
-
-
-def _without(t: Trial) -> dict[str, str]:
-    """The header fields of credentials, empty."""
-    return {name.replace("-", "_"): "" for name, _ in t.options.credentials}
+    return t.client().stream(name, PushUp_Ticket=ticket, **t.without_credentials())
 
 
 @must("STREAM-6")

@@ -17,7 +17,7 @@ def _base64(data: bytes) -> str:
     return urlsafe_b64encode(data).decode().rstrip("=")
 
 
-def _token(t: Trial, *, poll: list[str], algorithm: str = "HS256", **changed: Any) -> str:
+def signed(t: Trial, *, poll: list[str], algorithm: str = "HS256", **changed: Any) -> str:
     """A token with these rights, signed with the secret of `--token`; None leaves a claim out."""
     issuer, audience, secret = t.options.token
     now = int(time.time())
@@ -30,8 +30,7 @@ def _token(t: Trial, *, poll: list[str], algorithm: str = "HS256", **changed: An
 
 def _poll(t: Trial, channel: str, token: str) -> Response:
     """A poll on a token, without other credentials."""
-    others = {name.replace("-", "_"): "" for name, _ in t.options.credentials}
-    fields = {**others, "Authorization": f"Bearer {token}"}
+    fields = {**t.without_credentials(), "Authorization": f"Bearer {token}"}
     return t.client().call("GET", f"/v1/poll?channel={channel}&timeout=0", **fields)
 
 
@@ -39,7 +38,7 @@ def _poll(t: Trial, channel: str, token: str) -> Response:
 def takes_tokens_in_the_head_and_in_the_body(t: Trial) -> None:
     """Not in the URL."""
     name = t.channel()
-    token = _token(t, poll=[name])
+    token = signed(t, poll=[name])
     t.client().publish(name, "private")
     answer = t.native.read_answer(_poll(t, name, token), "")
     t.same("the messages", answer.data, ["private"])
@@ -54,7 +53,7 @@ def takes_tokens_in_the_head_and_in_the_body(t: Trial) -> None:
 def allows_what_a_token_says_and_no_more(t: Trial) -> None:
     """Exactly its names and prefixes."""
     name = t.channel()
-    token = _token(t, poll=[name, f"{name}-a:*"])
+    token = signed(t, poll=[name, f"{name}-a:*"])
     for allowed in (name, f"{name}-a:", f"{name}-a:1"):
         t.status(_poll(t, allowed, token), 200)
     for other in (f"{name}x", f"{name}-a", f"{name}-b:1", name[:-1]):
@@ -66,19 +65,19 @@ def allows_what_a_token_says_and_no_more(t: Trial) -> None:
 def refuses_bad_tokens(t: Trial) -> None:
     """Even to a client that other credentials would allow the poll."""
     name = t.channel()
-    token = _token(t, poll=[name])
+    token = signed(t, poll=[name])
     begin, _, signature = token.rpartition(".")
     long_ago = int(time.time()) - 1000
     bad = {
         "another signature": f"{begin}.{signature[::-1]}",
         "no signature": f"{begin}.",
-        "no algorithm": _token(t, poll=[name], algorithm="none"),
-        "an end that has passed": _token(t, poll=[name], iat=long_ago, exp=long_ago + 60),
-        "a beginning that has not come": _token(t, poll=[name], nbf=int(time.time()) + 1000),
-        "another audience": _token(t, poll=[name], aud="other"),
-        "another issuer": _token(t, poll=[name], iss="other"),
-        "no end": _token(t, poll=[name], exp=None),
-        "a pattern": _token(t, poll=[name, "a*b"]),
+        "no algorithm": signed(t, poll=[name], algorithm="none"),
+        "an end that has passed": signed(t, poll=[name], iat=long_ago, exp=long_ago + 60),
+        "a beginning that has not come": signed(t, poll=[name], nbf=int(time.time()) + 1000),
+        "another audience": signed(t, poll=[name], aud="other"),
+        "another issuer": signed(t, poll=[name], iss="other"),
+        "no end": signed(t, poll=[name], exp=None),
+        "a pattern": signed(t, poll=[name, "a*b"]),
     }
     for what, text in bad.items():
         response = t.client().call("GET", f"/v1/poll?channel={name}&timeout=0", Authorization=f"Bearer {text}")
@@ -110,7 +109,7 @@ def _open(t: Trial, query: str, origin: str = _PAGE) -> Client:
 def opens_streams_on_url_tickets(t: Trial) -> None:
     """Whatever the token allows, without it."""
     name = t.channel()
-    ticket = _url_ticket(t, name, _token(t, poll=[name, "other"]))
+    ticket = _url_ticket(t, name, signed(t, poll=[name, "other"]))
     stream = t.opened(_open(t, f"channel={name}&ticket={ticket}").wire)
     t.client().publish(name, "private")
     t.same("the message", stream.message(), "private")
@@ -120,7 +119,7 @@ def opens_streams_on_url_tickets(t: Trial) -> None:
 def refuses_url_tickets_elsewhere(t: Trial) -> None:
     """For other channels, on pages of other origins, with another seal, without one, and in polls."""
     name, other = t.channel(), t.channel()
-    token = _token(t, poll=[name, other])
+    token = signed(t, poll=[name, other])
     ticket = _url_ticket(t, name, token)
     begin, _, seal = ticket.rpartition(".")
     for query in (
@@ -138,7 +137,7 @@ def refuses_url_tickets_elsewhere(t: Trial) -> None:
 def ends_url_tickets_that_are_revoked(t: Trial) -> None:
     """With 204, after which an `EventSource` does not connect again."""
     name, token_name = t.channel(), t.name()
-    query = f"channel={name}&ticket={_url_ticket(t, name, _token(t, poll=[name], jti=token_name))}"
+    query = f"channel={name}&ticket={_url_ticket(t, name, signed(t, poll=[name], jti=token_name))}"
     stream = t.opened(_open(t, query).wire)
     t.status(t.client().call("POST", "/v1/revoke", {"jti": token_name}), 200)
     t.same("the last event's type", stream.named("error").data["type"], "urn:pushup:revoked")
@@ -149,7 +148,7 @@ def ends_url_tickets_that_are_revoked(t: Trial) -> None:
 def ends_what_is_revoked(t: Trial) -> None:
     """A poll that is held gets 401, later ones as well, and what is published then reaches nobody on that token."""
     name, user = t.channel(), t.name()
-    token = _token(t, poll=[name], sub=user)
+    token = signed(t, poll=[name], sub=user)
     held = t.client()
     target = f"/v1/poll?channel={name}&cursor=now&timeout=20"
     held.begin(t.native.call("GET", target, headers=(("Authorization", f"Bearer {token}"),)))
@@ -158,4 +157,4 @@ def ends_what_is_revoked(t: Trial) -> None:
     t.problem(held.finish(), 401, "revoked")
     t.client().publish(name, "later")
     t.problem(_poll(t, name, token), 401, "revoked")
-    t.status(_poll(t, name, _token(t, poll=[name])), 200)
+    t.status(_poll(t, name, signed(t, poll=[name])), 200)

@@ -1,0 +1,196 @@
+"""Who follows a channel, on a whole node without a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pushup.core.attendance import Attendance, Gone, Here
+from pushup.core.limits import ChannelPolicy, Limits
+from pushup.node.presence import ANSWER_SECONDS, GONE_SECONDS, LOOK_SECONDS, TOGETHER_SECONDS, PresenceLimits
+from tests.net.authorized_node import AuthorizedNode
+from tests.net.in_memory_node import RecordingExchange
+
+GRACE = PresenceLimits().presence_grace_seconds
+
+LEAVE = GRACE + ANSWER_SECONDS + 3 * LOOK_SECONDS
+"""After this, who does not come back has left."""
+
+ROOM = ChannelPolicy(prefix="room:", presence=True)
+
+
+class PresenceNode(AuthorizedNode):
+    """The application allows everybody everything."""
+
+    def __init__(self, **limits: Any) -> None:
+        super().__init__(limits=Limits(channels=(ROOM,), **limits))
+        self.application.at_once = lambda channels: 3600.0
+
+    def poll_as(self, subject: str, channel: str = "room:1", *, timeout: int = 25, more: str = "") -> RecordingExchange:
+        """Poll until the poll is held, if it has a timeout: who joins gets a message about it."""
+        exchange = self._poll(subject, f"channel={channel}&timeout={timeout}&cursor=now{more}")
+        return exchange if exchange.held is not None or not timeout else self.poll_as(subject, channel, timeout=timeout)
+
+    def _poll(self, subject: str, query: str) -> RecordingExchange:
+        self.application.subject = subject
+        exchange = self.begin("GET", f"/v1/poll?{query}")
+        self.advance(0.25)
+        return exchange
+
+    def hang_up(self, exchange: RecordingExchange) -> None:
+        held, exchange.held = exchange.held, None
+        assert held is not None
+        self.api.abandon(held)
+
+    def close(self, subject: str, *channels: str) -> None:
+        self.application.subject = subject
+        (response,) = self.begin("POST", "/v1/presence", {"channels": channels or ["room:1"]}).responses
+        assert response.status == 204
+        self.run()
+
+    def there(self, channel: str = "room:1") -> list[str]:
+        self.application.subject = ""
+        answer = self.call("GET", f"/v1/presence?channel={channel}").json
+        assert answer["count"] == len(answer["members"])
+        return [member["subject"] for member in answer["members"]]
+
+    def told(self, channel: str = "room:1") -> list[Any]:
+        """All messages about who follows it."""
+        self.application.subject = ""
+        messages = self.call("GET", f"/v1/poll?channel={channel}&timeout=0&limit=100").json["messages"]
+        return [message["data"] for message in messages if message.get("event") == "presence"]
+
+
+@pytest.fixture
+def node() -> PresenceNode:
+    return PresenceNode()
+
+
+def test_who_comes_and_goes(node: PresenceNode) -> None:
+    """A page that follows the channel is told of both, and the list says the same at its cursor."""
+    ann = node.poll_as("ann")
+    bob = node.poll_as("bob", timeout=60)
+    assert node.there() == ["ann", "bob"]
+    (first, second) = node.told()
+    assert (first["count"], [each["subject"] for each in first["joins"]]) == (1, ["ann"])
+    assert (second["count"], [each["subject"] for each in second["joins"]]) == (2, ["bob"])
+    assert len(ann.answers or ann.responses) == 1  # of bob
+    node.hang_up(bob)
+    node.poll_as("ann", timeout=60)
+    node.advance(GRACE - 1)
+    assert node.there() == ["ann", "bob"]
+    node.advance(LEAVE - GRACE + 1)
+    assert node.there() == ["ann"]
+    assert node.told()[-1] == {"count": 1, "leaves": ["bob"]}
+    node.check()
+
+
+def test_nobody_leaves_between_two_polls(node: PresenceNode) -> None:
+    for _ in range(6):
+        node.poll_as("ann", timeout=0)
+        node.advance(GRACE - 2)
+        assert node.there() == ["ann"]
+    assert len(node.told()) == 1
+
+
+def test_a_poll_that_goes_on_takes_no_entry(node: PresenceNode) -> None:
+    node.poll_as("ann")
+    before = node.state.cursor.sequence
+    for _ in range(4):
+        node.advance(25)
+        node.poll_as("ann")
+    assert node.state.cursor.sequence == before
+
+
+def test_two_tabs_are_one_member(node: PresenceNode) -> None:
+    """The member leaves with the last one."""
+    node.poll_as("ann", timeout=60)
+    other = node.poll_as("ann", timeout=60)
+    assert node.there() == ["ann"]
+    node.hang_up(other)
+    node.close("ann")
+    node.advance(5)
+    assert node.there() == ["ann"]
+    assert len(node.told()) == 1
+
+
+def test_a_page_that_closes(node: PresenceNode) -> None:
+    """Its user leaves at once, and not after the grace; whether the poll ends before or after."""
+    first, second = node.poll_as("ann", timeout=60), node.poll_as("bob", timeout=60)
+    first = node.poll_as("ann", timeout=60)  # the other was answered
+    node.close("ann")
+    node.hang_up(first)
+    node.hang_up(second)
+    node.close("bob")
+    node.advance(ANSWER_SECONDS + 2 * LOOK_SECONDS)
+    assert node.there() == []
+
+
+def test_a_page_that_is_hidden(node: PresenceNode) -> None:
+    node.poll_as("ann", timeout=0, more="&hidden=true")
+    node.advance(PresenceLimits().presence_hidden_seconds - 2)
+    assert node.there() == ["ann"]
+    node.advance(10)
+    assert node.there() == []
+
+
+def test_streams_are_members(node: PresenceNode) -> None:
+    node.application.subject = "ann"
+    stream = node.begin("GET", "/v1/events?channel=room:1")
+    node.advance(100)
+    assert node.there() == ["ann"]
+    assert stream.held is not None
+    node.api.abandon(stream.held)
+    node.advance(LEAVE)
+    assert node.there() == []
+
+
+@pytest.mark.parametrize(("subject", "channel"), [("", "room:1"), ("ann", "other")])
+def test_who_is_no_member(node: PresenceNode, subject: str, channel: str) -> None:
+    before = node.state.cursor.sequence
+    node.poll_as(subject, channel)
+    node.advance(2)
+    assert node.state.cursor.sequence == before
+
+
+def test_the_list_of_a_channel_without_presence(node: PresenceNode) -> None:
+    answer = node.call("GET", "/v1/presence?channel=other")
+    assert answer.status == 404
+    assert answer.json["detail"].startswith("'other' has no presence; set presence = true")
+
+
+def test_a_thousand_come_at_once(node: PresenceNode) -> None:
+    """They take few entries; beyond the limit the channel tells only their number, and not each."""
+    node.application.at_once = lambda channels: 3600.0
+    for number in range(1000):
+        node.application.subject = f"user{number}"
+        node.begin("GET", "/v1/poll?channel=room:1&timeout=60&cursor=now")
+    node.advance(1)
+    assert node.state.cursor.sequence <= 12
+    answer = node.call("GET", "/v1/presence?channel=room:1").json
+    assert (answer["count"], "members" in answer) == (1000, False)
+    told = node.told()
+    assert [each["count"] for each in told] == [100, 200, 300, 400, 500, 600, 700, 800, 900, 1000]
+    assert ["joins" in each for each in told] == [True, True, *[False] * 8]
+    node.check()
+
+
+def test_a_question_is_answered(node: PresenceNode) -> None:
+    """Another node was told that this one is gone."""
+    node.poll_as("ann", timeout=60)
+    node.node.submit(Gone("1", 10.0), lambda outcome: None)
+    node.advance(30)
+    assert node.there() == ["ann"]
+    assert len(node.told()) == 1
+
+
+def test_members_of_a_node_that_is_gone(node: PresenceNode) -> None:
+    """They leave after the grace, unless they come back."""
+    ann, bob = [Attendance("room:1", subject) for subject in ("ann", "bob")]
+    node.node.submit(Here("gone", (ann, bob)), lambda outcome: None)
+    node.poll_as("ann", timeout=60)
+    node.advance(GONE_SECONDS + GRACE - 2)
+    assert node.there() == ["ann", "bob"]
+    node.advance(8 + TOGETHER_SECONDS)
+    assert node.there() == ["ann"]
