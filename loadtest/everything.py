@@ -83,7 +83,7 @@ PLAN: Mapping[str, Plan] = {
         "headline", "headline-runs", "headline-memory", "headline-delay", "headline-stalled", "headline-channels",
     ), (*SWARM, f"{BEYOND}/headline")),
     "pushback": Plan(11, 60, ("pushback",), (*SERVER, f"{BEYOND}/pushback.py")),
-    "soak": Plan(17, 4810, ("soak", "soak-memory"), (*SERVER, f"{BEYOND}/soak.py")),
+    "soak": Plan(17, 5110, ("soak", "soak-memory"), (*SERVER, f"{BEYOND}/soak.py")),
     "kills": Plan(14, 400, ("kills",), (*SWARM, f"{BEYOND}/kills.py")),
     "workers": Plan(99, 1200, (
         "workers-cost", "workers-capacity", "workers-balance", "workers-kills", "workers-replaced", "workers-many",

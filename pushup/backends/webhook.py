@@ -1,4 +1,4 @@
-"""Tells the application who has not read a message: `POST <webhook_url>`, signed as Standard Webhooks say.
+"""Tells the application what it wants to know: `POST <webhook_url>`, signed as Standard Webhooks say.
 
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 
@@ -100,20 +100,18 @@ class WebhookSender:
         data, event = NO_DATA, ""
         if message is not None:
             data, event = message.data, "" if message.attributes is None else message.attributes.event
-        body = msgspec.json.encode(
-            {
-                "type": "message.unread",
-                "timestamp": datetime.fromtimestamp(now, UTC).isoformat().replace("+00:00", "Z"),
-                "data": UnreadMessage(row.id, row.channels, row.subjects, row.time, data, event),
-            }
-        )
-        id_, timestamp = row.id.encode(), b"%d" % now
-        signature = b64encode(digest(self._key, b"%b.%b.%b" % (id_, timestamp, body), sha256))
+        content: object = UnreadMessage(row.id, row.channels, row.subjects, row.time, data, event)
+        if row.type != "message.unread":
+            content = {"channel": row.channels[0], "since": row.time}
+        timestamp = datetime.fromtimestamp(now, UTC).isoformat().replace("+00:00", "Z")
+        body = msgspec.json.encode({"type": row.type, "timestamp": timestamp, "data": content})
+        id_, seconds = row.id.encode(), b"%d" % now
+        signature = b64encode(digest(self._key, b"%b.%b.%b" % (id_, seconds, body), sha256))
         headers = {
             b"content-type": b"application/json",
             b"user-agent": b"PushUp/" + __version__.encode(),
             b"webhook-id": id_,
-            b"webhook-timestamp": timestamp,
+            b"webhook-timestamp": seconds,
             b"webhook-signature": b"v1," + signature,
         }
         return self._requestor.post(self._url, headers, body).addCallback(_was_taken)

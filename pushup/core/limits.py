@@ -21,6 +21,8 @@ class ChannelPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     channel_ttl_seconds: float | None = None
     presence: bool = False
     """Whether subjects that follow one of these channels are its members."""
+    occupancy_webhooks: bool = False
+    """Whether the application is told when one of them gets its first member, and when its last one leaves."""
     share: float = 1.0
     """Weight when the cache is full: the messages that take most for their share are dropped first."""
 

@@ -38,6 +38,7 @@ class Retention:
         self.channel_ttl = ttl
         self.share = policy.share
         self.presence = policy.presence
+        self.occupancy_webhooks = policy.occupancy_webhooks
         self.is_current = True
         """Until the limits change."""
 

@@ -29,6 +29,7 @@ def here(state: StateRows, command: Here, entry: Entry, tell: Tell) -> None:
         for key in keys:
             state.members.here(command.node, given[key], sequence, entry.time, delta)
         _tell(state, channel, before, delta, sequence, tell)
+        _note_occupancy(state, channel, before, sequence, entry)
 
 
 def leave(state: StateRows, command: Leave, entry: Entry, tell: Tell) -> None:
@@ -42,6 +43,7 @@ def leave(state: StateRows, command: Leave, entry: Entry, tell: Tell) -> None:
             state.members.leave(key, entry.time, delta)
         if state.channels.find(channel) is not None:
             _tell(state, channel, before, delta, sequence, tell)
+        _note_occupancy(state, channel, before, sequence, entry)
 
 
 def ask(state: StateRows, command: Away | Gone, time: float) -> None:
@@ -60,6 +62,14 @@ def _can_be_told(state: StateRows, channel: str) -> bool:
     if state.channels.find(channel) is not None:
         return True
     return not (state.limits.strict_channels or is_id(channel)) and state.channels.room_for(1) is None
+
+
+def _note_occupancy(state: StateRows, channel: str, before: int, sequence: int, entry: Entry) -> None:
+    """Have the application told if this entry has brought the first member, or taken the last one."""
+    is_occupied = state.members.count(channel) > 0
+    if is_occupied != (before > 0) and state.rules.retention(channel).occupancy_webhooks:
+        id_ = f"occupancy-{entry.epoch}-{sequence}"
+        state.webhooks.occupied(id_, sequence, entry.time, channel, is_occupied=is_occupied)
 
 
 def _tell(state: StateRows, channel: str, before: int, delta: Delta, sequence: int, tell: Tell) -> None:

@@ -8,7 +8,7 @@ who wait there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from msgspec import UNSET, Raw
@@ -250,21 +250,19 @@ class ReplicatedState(StateRows):
         began = began_at(past[0].epoch if past else self.cursor.epoch)
         return grant.issued_at < began or self.revocations.include(grant)
 
-    def unread_by(self, subject: str, names: Iterable[str], cursor: Cursor) -> tuple[str, ...]:
+    def unread_by(self, subject: str, names: Iterable[str], cursor: Cursor) -> Iterator[str]:
         """The ids of messages that wait for this subject, and that it has read if it has seen these up to a cursor.
 
         `names`: of channels, or their ids.
         """
-        webhooks, past, last = self.webhooks, self.past_epochs, self.cursor.epoch
-        if not webhooks.waits:
-            return ()
+        past, last = self.past_epochs, self.cursor.epoch
         cursor = past.translate(cursor, last)
         if cursor.epoch != last:
-            return ()
+            return
         channels = [name if (found := self.channels.find(name)) is None else found.name for name in names]
-        # A message of an order that was lost was not delivered by this one.
-        ids = webhooks.unread_by(subject, channels, cursor.sequence)
-        return tuple([id_ for id_ in ids if past.translate(message_cursor(id_), last).epoch == last])
+        for id_ in self.webhooks.unread_by(subject, channels, cursor.sequence):
+            if past.translate(message_cursor(id_), last).epoch == last:
+                yield id_  # else it is of an order that was lost, and was not delivered by this one
 
     def _close_by_name(self, name: str, entry: Entry) -> Outcome:
         if (channel := self.channels.find(name)) is None:

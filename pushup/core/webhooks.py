@@ -1,4 +1,5 @@
-"""What the application has to be told: which subjects have not read a message in time (decision 38).
+"""What the application has to be told: which subjects have not read a message in time (decision 38), and that a channel
+is occupied or vacated (decision 39).
 
 A row waits until its message is due; entries of type `Read` take subjects out of it meanwhile. Then it is ready: a node
 claims it, calls the application, and removes it. A claim that ends without that makes the row ready again, so a node
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,8 +39,17 @@ READY_SECONDS = 86_400.0
 """A row that nobody claims for so long goes: no node has a `webhook_url` any more."""
 
 
+OCCUPANCY_SECONDS = 5.0
+"""A channel whose members come back, or leave again, within this time was not vacated, or not occupied."""
+
+Type = Literal["message.unread", "channel.occupied", "channel.vacated"]
+
+
 class Webhook(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
-    """A message that `subjects` have not read. `time`: when it was published; `next` as above; Unix time."""
+    """A message that `subjects` have not read, or that says that its channel has members now, or none any more.
+
+    `time`: when it was published; `next` as above; Unix time.
+    """
 
     id: str
     sequence: int
@@ -48,6 +59,7 @@ class Webhook(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_
     next: float
     attempts: int = 0
     is_ready: bool = False
+    type: Type = "message.unread"
 
     @property
     def row_name(self) -> str:
@@ -75,6 +87,7 @@ class Webhooks(BoundedTable[Webhook]):
         self._ready: dict[str, None] = {}
         # Those that wait, by subject and channel, in their order, each with its sequence.
         self._by_reader: dict[tuple[str, str], dict[str, int]] = {}
+        self._occupancy: dict[str, str] = {}  # by channel, the row that waits and says that it is occupied or vacated
         self._size = 0
 
     @property
@@ -105,15 +118,24 @@ class Webhooks(BoundedTable[Webhook]):
         """A message was published, and waits for readers."""
         self._set(Webhook(id_, sequence, time, channels, unread.subjects, time + unread.after))
 
-    def unread_by(self, subject: str, channels: Iterable[str], sequence: int) -> tuple[str, ...]:
-        """What a subject has read now who has seen these channels up to this sequence. O(channels + found)."""
-        found: dict[str, None] = {}
+    def occupied(self, id_: str, sequence: int, time: float, channel: str, *, is_occupied: bool) -> None:
+        """A channel has its first member, or none any more: tell that later, unless the opposite comes first."""
+        if (before := self._occupancy.get(channel)) is not None:
+            self.remove(before)
+            return
+        kind: Type = "channel.occupied" if is_occupied else "channel.vacated"
+        self._set(Webhook(id_, sequence, time, (channel,), (), time + OCCUPANCY_SECONDS, type=kind))
+
+    def unread_by(self, subject: str, channels: Iterable[str], sequence: int) -> Iterator[str]:
+        """What a subject has read now who has seen these channels up to this sequence. O(channels + taken)."""
+        found: set[str] = set()
         for channel in channels:
             for id_, number in self._by_reader.get((subject, channel), {}).items():
                 if number > sequence:
                     break
-                found[id_] = None
-        return tuple(found)
+                if id_ not in found:
+                    found.add(id_)
+                    yield id_
 
     def read(self, subject: str, ids: Sequence[str]) -> None:
         """This subject has read these messages; those that no longer wait for it do not change."""
@@ -152,14 +174,14 @@ class Webhooks(BoundedTable[Webhook]):
         return self._times[0][0] if self._times else None
 
     def expire(self, time: float, most: int) -> None:
-        """Make those ready that are due, and drop those that nobody has claimed; at most so many."""
+        """Make those ready that are due, and drop those that nobody has claimed; at most about so many readers."""
         while most > 0 and self._times and self._times[0][0] <= time:
             row = self._rows[self._times[0][1]]
             if row.is_ready:
                 self.remove(row.id)
             else:
                 self._set(replace(row, is_ready=True, next=time + READY_SECONDS))
-            most -= 1
+            most -= max(1, len(row.subjects) * len(row.channels))
 
     def restore(self, row: Webhook) -> None:
         super().restore(row)
@@ -184,6 +206,8 @@ class Webhooks(BoundedTable[Webhook]):
         self._size += len(row.subjects) * len(row.channels)
         if row.is_ready:
             self._ready[row.id] = None
+        elif row.waits and row.type != "message.unread":
+            self._occupancy[row.channels[0]] = row.id
         elif row.waits:
             for reader in product(row.subjects, row.channels):
                 self._by_reader.setdefault(reader, {})[row.id] = row.sequence
@@ -193,6 +217,8 @@ class Webhooks(BoundedTable[Webhook]):
         self._ready.pop(row.id, None)
         if row.waits:
             self._forget_readers(row, row.subjects)
+            if row.type != "message.unread":
+                del self._occupancy[row.channels[0]]
         else:
             self._size -= len(row.subjects) * len(row.channels)
 
@@ -216,3 +242,4 @@ class Webhooks(BoundedTable[Webhook]):
             r: list(ids.items()) for r, ids in again._by_reader.items()
         }
         assert self._size == again._size
+        assert self._occupancy == again._occupancy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 
 from pushup.broadcast import Broadcast
 from pushup.core.commands import Outcome, Read
@@ -38,7 +39,9 @@ class Readers:
             if len(self._ahead) < AHEAD_LIMIT:
                 self._ahead.append((self._seconds() + AHEAD_SECONDS, subject, channels, cursor))
             return
-        ids = state.unread_by(subject, channels, cursor)[:READ_AT_MOST]
+        if not state.webhooks.waits:
+            return
+        ids = tuple(islice(state.unread_by(subject, channels, cursor), READ_AT_MOST))
         if ids:
             # If it is refused, the next poll of this subject says the same.
             self._broadcast.append(Read(subject, ids), _ignore)
@@ -46,7 +49,7 @@ class Readers:
     def are_awaited(self, subject: str, channels: tuple[str, ...], cursor: str) -> bool:
         """Whether a message waits for this subject up to the cursor of an answer."""
         state = self._state()
-        return state.webhooks.waits and bool(state.unread_by(subject, channels, message_cursor(cursor)))
+        return state.webhooks.waits and any(state.unread_by(subject, channels, message_cursor(cursor)))
 
     def look(self) -> None:
         """Note what was ahead of this node."""

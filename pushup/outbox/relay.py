@@ -192,4 +192,8 @@ def _message(row: Row) -> NewMessage:
     message: NewMessage = {"channels": json.loads(row.channels), "data": json.loads(row.data)}
     if row.event:
         message["event"] = row.event
+    if row.unread_after is not None:
+        message["unread_after"] = row.unread_after
+    if row.unread_for is not None:
+        message["for"] = json.loads(row.unread_for)
     return message

@@ -12,7 +12,7 @@ import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 BATCH_ROWS = 100
@@ -31,13 +31,16 @@ class Fenced(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A message of the outbox; `channels` and `data` are JSON. `sequence`: its number among all of the producer."""
+    """A message of the outbox; `channels`, `data` and `unread_for` are JSON. `sequence`: its number among all of the
+    producer."""
 
     id: int
     channels: str
     data: str
     event: str | None
     sequence: int
+    unread_after: float | None
+    unread_for: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +113,11 @@ class Rows:
         """
         with self._transaction():
             producer, first = self._lock(epoch, "lease_until = NOW + ?", seconds)
-            columns = "SELECT id, channels, data, event, sequence FROM pushup_outbox"
+            columns = "SELECT id, channels, data, event, sequence, unread_after, unread_for FROM pushup_outbox"
             rows = [Row(*row) for row in self._run(f"{columns} WHERE sequence IS NOT NULL ORDER BY sequence")]
             if not rows:
                 waiting = self._run(f"{columns} WHERE sequence IS NULL AND error IS NULL ORDER BY id LIMIT ?", most)
-                rows = [Row(row[0], row[1], row[2], row[3], number) for number, row in enumerate(_cut(waiting), first)]
+                rows = [replace(Row(*row), sequence=number) for number, row in enumerate(_cut(waiting), first)]
                 for row in rows:
                     self._run("UPDATE pushup_outbox SET sequence = ? WHERE id = ?", row.sequence, row.id)
                 self._lock(epoch, "next_sequence = ?", first + len(rows))
@@ -183,9 +186,9 @@ class Rows:
             cursor.close()
 
 
-def channels_text(channels: str | Sequence[str]) -> str:
-    """The column `channels`."""
-    return json.dumps([channels] if isinstance(channels, str) else list(channels))
+def names_text(names: str | Sequence[str]) -> str:
+    """The columns `channels` and `unread_for`."""
+    return json.dumps([names] if isinstance(names, str) else list(names))
 
 
 def data_text(data: Any) -> str:

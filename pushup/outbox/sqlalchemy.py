@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from pushup.outbox.rows import channels_text, data_text
+from pushup.outbox.rows import data_text, names_text
 
 metadata = MetaData()
 
@@ -35,6 +35,8 @@ outbox = Table(
     Column("sequence", BigInteger, unique=True),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("error", Text),
+    Column("unread_after", Float(53)),
+    Column("unread_for", Text),
 )
 
 producer = Table(
@@ -49,9 +51,25 @@ producer = Table(
 )
 
 
-def add(session: Session | Connection, channels: str | Sequence[str], data: Any, event: str | None = None) -> None:
+def add(
+    session: Session | Connection,
+    channels: str | Sequence[str],
+    data: Any,
+    event: str | None = None,
+    *,
+    unread_after: float | None = None,
+    unread_for: Sequence[str] | None = None,
+) -> None:
     """Publish a message when the transaction commits, and not if it is rolled back.
 
     Raises: TypeError, ValueError if the data has no JSON.
     """
-    session.execute(insert(outbox).values(channels=channels_text(channels), data=data_text(data), event=event))
+    session.execute(
+        insert(outbox).values(
+            channels=names_text(channels),
+            data=data_text(data),
+            event=event,
+            unread_after=unread_after,
+            unread_for=None if unread_for is None else names_text(unread_for),
+        )
+    )

@@ -95,9 +95,12 @@ def _value_mistakes(policy: ChannelPolicy, limits: Limits, message_limit_bytes: 
 
 
 def rule_mistakes(
-    tables: tuple[ChannelTable, ...], *, has_tokens: bool, has_keys: bool, asks: bool
+    tables: tuple[ChannelTable, ...], *, has_tokens: bool, has_keys: bool, asks: bool, calls: bool
 ) -> Iterator[tuple[str, str]]:
-    """Each place where a table asks for what is not set. `asks`: whether the application is asked who may poll."""
+    """Each place where a table asks for what is not set.
+
+    `asks`: whether the application is asked who may poll; `calls`: whether it is called about other things.
+    """
     for number, table in enumerate(tables):
         poll, publish = [f"channels[{number}].{name} (for {table.prefix!r})" for name in ("poll", "publish")]
         if table.poll == "token" and not has_tokens:
@@ -106,6 +109,9 @@ def rule_mistakes(
             yield poll, "the application is not asked; set authorize_url or authorizer"
         if table.publish == "key" and not has_keys:
             yield publish, "there are no publish keys, so anybody could publish there; set publish_keys"
+        if table.occupancy_webhooks and not (table.presence and calls):
+            place = f"channels[{number}].occupancy_webhooks (for {table.prefix!r})"
+            yield place, "needs presence = true in this table, and a webhook_url"
 
 
 def in_order(tables: tuple[ChannelTable, ...]) -> tuple[ChannelTable, ...]:

@@ -2,9 +2,8 @@
 
 Keys and the broadcast's address can come from separate files (`SECRET_FILES`). Durations are in seconds and sizes in
 bytes; `"90s"`, `"5m"`, `"2h"`, `"64KiB"` and `"1MiB"` are accepted, too. Only the file can contain tables
-(`[[channels]]`). docs/operate/settings.md lists all settings.
-
-Each group of settings is a struct in the module that uses it, and checks itself (`SelfChecking`).
+(`[[channels]]`). docs/operate/settings.md lists all settings. Each group is a struct in the module that uses it, and
+checks itself (`SelfChecking`).
 """
 
 from __future__ import annotations
@@ -276,10 +275,11 @@ def _mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
         least = sum(values[part] for part in parts)
         if values[name] < least:
             yield name, f"must be at least {' + '.join(parts)} ({least}), to hold {content}; it is {values[name]}"
-    yield from policy_mistakes(settings.channels.channels, settings.queue, settings.publication.message_limit_bytes)
-    asks = bool(settings.authorization.authorize_url or settings.authorization.authorizer)
-    has_tokens, has_keys = bool(settings.tokens.issuers), bool(settings.server.publish_keys)
-    yield from rule_mistakes(settings.channels.channels, has_tokens=has_tokens, has_keys=has_keys, asks=asks)
+    tables = settings.channels.channels
+    yield from policy_mistakes(tables, settings.queue, settings.publication.message_limit_bytes)
+    has_tokens, has_keys = bool(settings.tokens.issuers), bool(values["publish_keys"])
+    asks, calls = bool(values["authorize_url"] or values["authorizer"]), bool(values["webhook_url"])
+    yield from rule_mistakes(tables, has_tokens=has_tokens, has_keys=has_keys, asks=asks, calls=calls)
     if settings.authorization.ticket_seconds > settings.queue.token_lifetime_limit_seconds:
         yield "ticket_seconds", "must not exceed token_lifetime_limit_seconds, or a revocation would be forgotten first"
     if settings.tokens.token_url_tickets and not settings.authorization.ticket_key:

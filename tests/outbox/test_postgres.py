@@ -302,6 +302,13 @@ try:
         raise KeyError
 except KeyError:
     publish(["order:7", "other"], 2, event="answer")
+with transaction.atomic():
+    from pushup.outbox.django.models import OutboxMessage
+
+    publish("order:7", 3, unread_after=60, unread_for=["ann"])
+    row = OutboxMessage.objects.latest("id")
+    assert (row.unread_after, row.unread_for) == (60, '["ann"]')
+    row.delete()
 execute_from_command_line(sys.argv)
 """
 

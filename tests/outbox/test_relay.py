@@ -105,12 +105,16 @@ def test_a_publication_is_limited_in_bytes(
 def test_fields_arrive_as_they_were_added(
     database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
 ) -> None:
-    """Several channels, an event, any JSON."""
+    """Several channels, an event, any JSON, who should see it until when."""
     with Session(database.engine) as session, session.begin():
         add(session, ["a", "b"], {"text": "\u00fc\u0000", "n": [1.5, None]}, event="answer")
+        add(session, "a", None, unread_after=1.5, unread_for=("ann", "b\u00f6b"))
     until_idle(start())
     [(_, _, messages, _)] = server.producers.values()
-    assert messages == [{"channels": ["a", "b"], "data": {"text": "\u00fc\u0000", "n": [1.5, None]}, "event": "answer"}]
+    assert messages == [
+        {"channels": ["a", "b"], "data": {"text": "\u00fc\u0000", "n": [1.5, None]}, "event": "answer"},
+        {"channels": ["a"], "data": None, "unread_after": 1.5, "for": ["ann", "b\u00f6b"]},
+    ]
 
 
 def test_an_element_has_the_form_in_which_frameworks_publish_it(

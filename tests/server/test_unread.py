@@ -94,6 +94,6 @@ def test_one_of_two_workers_calls(serve: Serve, application: WebBackend) -> None
         ids = [publish(caller, 0.5, "ann", "bob") for _ in range(5)]
         wait_until(lambda: application.count >= 5, "the calls")
         time.sleep(1.5)  # in which the other worker would call
-        assert [call.headers["webhook-id"] for call in application.questions] == ids
-        for call, id_ in zip(application.questions, ids, strict=True):
-            check(call, id_, ["ann", "bob"])
+        assert sorted(call.headers["webhook-id"] for call in application.questions) == sorted(ids)
+        for call in application.questions:
+            check(call, call.headers["webhook-id"], ["ann", "bob"])

@@ -13,6 +13,8 @@ class OutboxMessage(models.Model):  # type: ignore[misc]  # Django has no types
     sequence = models.BigIntegerField(null=True, unique=True)
     created_at = models.DateTimeField(db_default=Now())
     error = models.TextField(null=True)
+    unread_after = models.FloatField(null=True)
+    unread_for = models.TextField(null=True)
 
     class Meta:
         db_table = "pushup_outbox"

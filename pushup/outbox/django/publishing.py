@@ -6,12 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from pushup.outbox.django.models import OutboxMessage
-from pushup.outbox.rows import channels_text, data_text
+from pushup.outbox.rows import data_text, names_text
 
 
-def publish(channels: str | Sequence[str], data: Any, event: str | None = None, *, using: str | None = None) -> None:
+def publish(
+    channels: str | Sequence[str],
+    data: Any,
+    event: str | None = None,
+    *,
+    unread_after: float | None = None,
+    unread_for: Sequence[str] | None = None,
+    using: str | None = None,
+) -> None:
     """Publish a message when the transaction commits, and not if it is rolled back. `using`: another database.
 
     Raises: TypeError, ValueError if the data has no JSON.
     """
-    OutboxMessage.objects.using(using).create(channels=channels_text(channels), data=data_text(data), event=event)
+    OutboxMessage.objects.using(using).create(
+        channels=names_text(channels),
+        data=data_text(data),
+        event=event,
+        unread_after=unread_after,
+        unread_for=None if unread_for is None else names_text(unread_for),
+    )

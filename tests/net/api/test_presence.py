@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
+from twisted.internet.defer import Deferred, succeed
 
 from pushup.core.attendance import Attendance, Gone, Here
+from pushup.core.channel import Message
 from pushup.core.limits import ChannelPolicy, Limits
+from pushup.core.webhooks import OCCUPANCY_SECONDS, Webhook
 from pushup.node.presence import ANSWER_SECONDS, GONE_SECONDS, LOOK_SECONDS, TOGETHER_SECONDS, PresenceLimits
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.in_memory_node import RecordingExchange
@@ -24,7 +28,7 @@ class PresenceNode(AuthorizedNode):
     """The application allows everybody everything."""
 
     def __init__(self, **limits: Any) -> None:
-        super().__init__(limits=Limits(channels=(ROOM,), **limits))
+        super().__init__(limits=Limits(**{"channels": (ROOM,), **limits}))
         self.application.at_once = lambda channels: 3600.0
 
     def poll_as(self, subject: str, channel: str = "room:1", *, timeout: int = 25, more: str = "") -> RecordingExchange:
@@ -194,3 +198,47 @@ def test_members_of_a_node_that_is_gone(node: PresenceNode) -> None:
     assert node.there() == ["ann", "bob"]
     node.advance(8 + TOGETHER_SECONDS)
     assert node.there() == ["ann"]
+
+
+class Told:
+    """The application's webhook."""
+
+    def __init__(self) -> None:
+        self.types: list[str] = []
+
+    def __call__(self, row: Webhook, message: Message | None) -> Deferred[bool]:
+        assert message is None
+        self.types.append(f"{row.type} {row.channels[0]}")
+        return succeed(True)
+
+
+def test_the_application_is_told_that_a_channel_is_occupied_and_vacated() -> None:
+    node = PresenceNode(channels=(structs.replace(ROOM, occupancy_webhooks=True),))
+    told = Told()
+    node.node.webhook_caller.use(told, 10)
+    first = node.poll_as("ann", timeout=60)
+    node.advance(OCCUPANCY_SECONDS + 3)
+    assert told.types == ["channel.occupied room:1"]
+    second = node.poll_as("bob", timeout=60)
+    for poll in (first, second):
+        if poll.held is not None:
+            node.hang_up(poll)
+    node.advance(LEAVE - 3)
+    node.poll_as("ann", timeout=60)
+    node.advance(60)
+    node.advance(LEAVE + OCCUPANCY_SECONDS + 3)
+    assert told.types == ["channel.occupied room:1", "channel.vacated room:1"]
+    node.check()
+
+
+def test_a_visit_that_is_over_at_once_is_not_told() -> None:
+    node = PresenceNode(channels=(structs.replace(ROOM, occupancy_webhooks=True),))
+    told = Told()
+    node.node.webhook_caller.use(told, 10)
+    poll = node.poll_as("ann", timeout=60)
+    node.hang_up(poll)
+    node.close("ann")
+    node.advance(60)
+    assert (node.there(), told.types) == ([], [])
+    assert node.metric("webhooks_waiting") == 0
+    node.check()
