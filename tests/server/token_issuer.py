@@ -21,8 +21,8 @@ SETTINGS: Mapping[str, Any] = {
 class TokenIssuer:
     """Signs tokens of one user."""
 
-    def __init__(self, seconds: float, user: str = "7", **rights: list[str]) -> None:
-        """The tokens are valid for so many seconds."""
+    def __init__(self, seconds: float, user: str = "7", **rights: Any) -> None:
+        """The tokens are valid for so many seconds. `rights`: PushUp's claim, such as `poll=["news"]`."""
         self.seconds = seconds
         self.user = user
         self.count = 0
