@@ -32,17 +32,18 @@ from loadtest.everything import PLAN, run_all
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
-from loadtest.hsu import blocked_client, growing_output, slow_backend
+from loadtest.hsu import blocked_client, growing_output, recorded_game, slow_backend
 from loadtest.libman import experiment as echo
+from loadtest.libman import idle_connections
 from loadtest.libman import native_experiment as echo_native
-from loadtest.liu import nodes, push_or_pull, threads_or_events
+from loadtest.liu import closing_connections, nodes, push_or_pull, range_operations, threads_or_events
 from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
 from loadtest.mishra import experiment as group
 from loadtest.reports.about import Measuring, Mixed, abouts, commit, refuse_mixed
 from loadtest.reports.documents import old, publish
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
-from loadtest.roussev import designs
+from loadtest.roussev import designs, thread_numbers
 
 
 class Experiment(Protocol):
@@ -60,24 +61,29 @@ EXPERIMENTS = {
     "capacity": capacity,
     "cluster-kills": cluster_kills,
     "designs": designs,
+    "designs-threads": thread_numbers,
     "echo": echo,
     "echo-native": echo_native,
     "far-away": far_away,
     "group": group,
     "growing-output": growing_output,
     "headline": headline,
+    "idle-connections": idle_connections,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,
     "peers": peers,
     "pushback": pushback,
+    "range-operations": range_operations,
     "raw-events": raw_events,
+    "recorded-game": recorded_game,
     "redis-delay": redis_delay,
     "slow-backend": slow_backend,
     "soak": soak,
     "stalls": stalls,
     "threads-or-events": threads_or_events,
     "traffic": push_or_pull,
+    "traffic-closing": closing_connections,
     "trip-time": push_or_pull,
     "workers": workers,
 }

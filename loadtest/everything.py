@@ -50,9 +50,10 @@ PLAN: Mapping[str, Plan] = {
     "stalls": Plan(28, 150, ("stalls",), (*SWARM, *STALLS)),
     "redis-delay": Plan(21, 230, ("redis-delay", "redis-rate"), (*SWARM, f"{BEYOND}/redis_delay.py")),
     "growing-output": Plan(14, 31, ("growing-output",), HSU),
-    "slow-backend": Plan(29, 136, ("slow-backend-delays", "slow-backend-polls"), HSU),
+    "slow-backend": Plan(40, 1300, ("slow-backend", "slow-backend-delays", "slow-backend-polls"), HSU),
     "journal": Plan(22, 410, ("journal",), (*SWARM, f"{BEYOND}/journal.py")),
     "blocked-client": Plan(38, 1900, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold"), HSU),
+    "recorded-game": Plan(40, 740, ("recorded-game",), HSU),
     "echo": Plan(29, 880, (
         "echo", "echo-claims", "echo-sizes", "echo-figure-1", "echo-figure-2", "echo-cost", "echo-pushup",
     ), ("loadtest/libman", "pushup/net/wait")),
@@ -60,21 +61,27 @@ PLAN: Mapping[str, Plan] = {
         "echo-native", "echo-native-claims", "echo-native-sizes", "echo-native-figure-1", "echo-native-figure-2",
         "echo-native-cost",
     ), ("loadtest/libman",)),
-    "designs": Plan(39, 1170, (
-        "designs-table-1", "designs-table-2", "designs-capacities", "designs-most-clients", "designs-theorems",
-        "designs-probes-in-service", "designs-threads", "designs-cost",
+    "range-operations": Plan(
+        5, 60, ("range-operations",), ("pushup/core/time_tree.py", "loadtest/liu/range_operations.py")
+    ),
+    "idle-connections": Plan(15, 330, ("idle-connections",), ("loadtest/libman",)),
+    "designs": Plan(36, 900, (
+        "designs-table-1", "designs-capacities", "designs-most-clients", "designs-theorems",
+        "designs-probes-in-service", "designs-cost",
     ), ("loadtest/roussev",)),
-    "group": Plan(44, 1110, (
+    "designs-threads": Plan(30, 2100, ("designs-table-2", "designs-threads"), ("loadtest/roussev",)),
+    "group": Plan(44, 2500, (
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     ), ("loadtest/mishra",)),
     "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
-    "threads-or-events": Plan(41, 1200, (
+    "traffic-closing": Plan(70, 2600, ("traffic-closing", "trip-time-closing", "push-or-pull-closing"), LIU),
+    "threads-or-events": Plan(75, 2000, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
-        "threads-or-events-overload", "threads-or-events-overload-received",
+        "threads-or-events-overload", "threads-or-events-overload-received", "threads-or-events-loss",
     ), LIU),
-    "nodes": Plan(59, 1390, (
+    "nodes": Plan(59, 1900, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received",
     ), LIU),

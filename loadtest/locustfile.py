@@ -33,6 +33,7 @@ def _arguments(parser: LocustArgumentParser) -> None:
     for name, default, text in (
         ("pull-interval", 1.0, "Seconds between two requests of a ClientPull user"),
         ("poll-timeout", 50.0, "Seconds that LongPoll users ask the server to hold a poll"),
+        ("close-connections", 0, "1: subscribers connect anew for each request, as in the paper"),
         ("publish-intervals", "1", "Seconds between two messages; separate several intervals, run in turn, by commas"),
         ("messages", 0, "Number of messages at each publish interval; 0: publish until stopped"),
         ("begin-at", 0.0, "When to start publishing, in seconds since the epoch; 0: immediately"),

@@ -4,8 +4,10 @@
 |---|---|
 | `blocked_client` | §5.2, Figure 15: a client's link is blocked; how long do the others wait? |
 | `blocked_client_server` | its server: PushUp, with the output buffer or without |
+| `recorded_game` | §5.1, §5.2: a game with 1,000 players, recorded and replayed |
 | `growing_output` | §3.2: a client that does not read, up to the limit of its output buffer and beyond |
 | `slow_backend` | §4.3, the limited service problem: a slow backend, and the clients that do not need it |
 | `slow_authorizer` | that backend |
+| `blocking_server` | §4.1: a server whose handlers call it themselves |
 | `helper_process` | §4.3, Figures 8 to 10: the paper's helper process, which calls it |
 """

@@ -18,7 +18,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
@@ -71,6 +71,10 @@ STEP_SECONDS = 0.25
 """Of Figure 14: the longest response time of the messages that were sent in each such step."""
 
 
+Traffic = Sequence[tuple[float, int]]
+"""The time of each message, in seconds from the start, and the table it goes to."""
+
+
 class Case(NamedTuple):
     """A game: which server, for how long C1's link is blocked, and the share of the messages for C1's table."""
 
@@ -99,7 +103,7 @@ def measure(replay: Replay, times: Sequence[float], *, at_once: int) -> tuple[li
         replay, [[Case(kind, blocked) for kind in KINDS] for blocked in times], at_once=at_once
     )  # fmt: skip
     delays = {case: [delay for _, delay in game.responses] for case, game in games.items()}
-    worst = {case: sum(sorted(values)[-TOP:]) / TOP for case, values in delays.items()}
+    worst = {case: longest(values) for case, values in delays.items()}
     sent = len(_traffic(replay.seconds, BUSY_SHARE))
     rows = [
         (
@@ -121,11 +125,9 @@ def measure(replay: Replay, times: Sequence[float], *, at_once: int) -> tuple[li
         "100 worst response times (s)",
         lines,
     )
-    longest = max(times)
-    over_time = {
-        kind: _timeline(games[Case(kind, longest)].responses, replay.before, longest) for kind in reversed(KINDS)
-    }
-    timeline_title = f"The link is blocked for {longest:g} s (Hsu Figure 14)"
+    most = max(times)
+    over_time = {kind: _timeline(games[Case(kind, most)].responses, replay.before, most) for kind in reversed(KINDS)}
+    timeline_title = f"The link is blocked for {most:g} s (Hsu Figure 14)"
     timeline = Figure(
         "blocked-client-timeline",
         timeline_title,
@@ -157,26 +159,32 @@ def measure_threshold(replay: Replay, shares: Sequence[float], *, at_once: int, 
     return Table("blocked-client-threshold", title, columns, rows)
 
 
-def _play_in_turn(replay: Replay, groups: Sequence[Sequence[Case]], *, at_once: int) -> dict[Case, _Game]:
+def longest(delays: Sequence[float]) -> float:
+    """The paper's metric: the mean of the 100 longest response times."""
+    return sum(sorted(delays)[-TOP:]) / TOP
+
+
+def _play_in_turn(replay: Replay, groups: Sequence[Sequence[Case]], *, at_once: int) -> dict[Case, Game]:
     """The games of all groups of cases, `at_once` groups at the same time."""
     progress = Progress(math.ceil(len(groups) / at_once))
-    games: dict[Case, _Game] = {}
+    games: dict[Case, Game] = {}
     for first in range(0, len(groups), at_once):
         cases = [case for group in groups[first : first + at_once] for case in group]
         progress.step(f"{replay.seconds:g} s of traffic for each of {len(cases)} servers")
-        games |= _play(replay, cases)
+        traffic = {case: _traffic(replay.seconds, case.share) for case in cases}
+        games |= play(replay, traffic)
     progress.end()
     return games
 
 
-def _play(replay: Replay, cases: Sequence[Case]) -> dict[Case, _Game]:
+def play(replay: Replay, traffic: Mapping[Case, Traffic], clients: int = CLIENTS) -> dict[Case, Game]:
     """These games, at the same time, each on a server of its own."""
-    games: dict[Case, _Game] = {}
+    games: dict[Case, Game] = {}
     loop = Loop()
     with ExitStack() as servers:
-        for case in cases:
+        for case, messages in traffic.items():
             server = servers.enter_context(running(*KINDS[case.kind], module="loadtest.hsu.blocked_client_server"))
-            games[case] = _Game(loop, server, case.share)
+            games[case] = Game(loop, server, messages, clients)
         start = time.time() + 1.0
         for case, game in games.items():
             game.play(start, replay, case.blocked)
@@ -195,27 +203,28 @@ def _timeline(responses: Sequence[tuple[float, float]], blocked_at: float, block
     return [(step * STEP_SECONDS, found[step]) for step in sorted(found)]
 
 
-class _Game:
-    """The 300 clients of one server, and their messages.
+class Game:
+    """The clients of one server, and their messages.
 
     `responses`: when each message was sent, in seconds from the start, and how long it took; without those to C1.
     `c1_bytes`: what C1 received before its link was blocked.
     """
 
-    def __init__(self, loop: Loop, server: Server, share: float) -> None:
+    def __init__(self, loop: Loop, server: Server, traffic: Traffic, clients: int) -> None:
         self.responses: list[tuple[float, float]] = []
         self.c1_bytes = 0
-        self._share = share
+        self._traffic = traffic
         self._blocked_at = math.inf
         self._start = 0.0
         self._loop = loop
         self._tables: dict[Connection, int] = {}
-        for number in range(1, CLIENTS):
+        for number in range(1, clients):
             client = Connection(loop, server.address, self._received)
             self._tables[client] = number // SEATS
             client.get(f"/v1/poll?channel=table-{number // SEATS}&cursor=now&timeout=60")
         self._c1 = Connection(loop, server.address, self._c1_received, receive_buffer_bytes=C1_RECEIVE_BUFFER_BYTES)
-        for _ in range(int(C1_PIPELINE_SECONDS * share * MESSAGES / SECONDS)):
+        to_c1 = [moment for moment, table in traffic if table == 0]
+        for _ in range(int(C1_PIPELINE_SECONDS * len(to_c1) / max(to_c1))):
             self._c1.get(C1_POLL)
         self._publisher = Connection(loop, server.address, lambda client, status, body: None)
 
@@ -223,7 +232,7 @@ class _Game:
         """Schedule the traffic, and the blocking of C1's link."""
         self._start = start
         self._blocked_at = start + replay.before
-        for moment, table in _traffic(replay.seconds, self._share):
+        for moment, table in self._traffic:
             self._loop.at(start + moment, partial(self._publish, table))
         if blocked:
             self._loop.at(start + replay.before, lambda: self._loop.unwatch(self._c1))
@@ -247,8 +256,8 @@ class _Game:
             self.responses.append((sent - self._start, now - sent))
 
 
-def _traffic(seconds: float, share: float) -> list[tuple[float, int]]:
-    """The time of each message, in seconds from the start, and the table it goes to; `share`: of C1's."""
+def _traffic(seconds: float, share: float) -> Traffic:
+    """Messages at random times; `share`: of C1's table."""
     rng = random.Random(SEED)  # noqa: S311  # the same traffic each time
     tables = CLIENTS // SEATS
     return [

@@ -1,9 +1,9 @@
-"""Hsu §4.3, the limited service problem: 2,000 polls need a backend that takes 5 s, and at most 20 calls may run.
+"""Hsu §4.1 to §4.3: 2,000 polls need a backend that answers slowly, and takes 20 calls at a time.
 
-The calls run in threads of the server (`HelperPool`), or in a helper process as in the paper (`helper_process`), to
-which the server sends a request for each. Do they slow down clients that do not need the backend? 100 clients with
-valid tickets each receive a message every second. One run measures their response delay while the backend is idle, and
-then while the 2,000 polls wait for it.
+The calls run in a handler that blocks the event loop (`blocking_server`), in threads of the server (`HelperPool`), or
+in a helper process as in the paper (`helper_process`), to which the server sends a request for each. Do they slow down
+clients that do not need the backend? 100 clients with valid tickets each receive a message every second; their response
+delays are measured while the backend is idle, and then from the arrival of the polls until all have been served.
 """
 
 from __future__ import annotations
@@ -11,105 +11,199 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
+from typing import NamedTuple
 
 from loadtest.kit.values import Tickets
 from loadtest.load.epoll_client import Connection, Loop
-from loadtest.load.servers import Server, running
-from loadtest.reports.results import Figure, Progress, Table, Value, percentile
+from loadtest.load.servers import LOAD_CORE, Server, running
+from loadtest.reports.results import Figure, Progress, Table, Value, percentile, shown
 
-POLLS = 2000
 THREADS = 20
-SLEEP_SECONDS = 5.0
-DEADLINE_SECONDS = 12.0
 GOOD_CLIENTS = 100
+MESSAGES_A_SECOND = 100
 KEY = "the key of this experiment"
-HANDLER = "loadtest.hsu.slow_authorizer:may_poll"
+AUTHORIZER = "loadtest.hsu.slow_authorizer:may_poll"
 
-POOL, PROCESS = "threads of the server", "a helper process"
-HELPERS = (POOL, PROCESS)
+BLOCKING, POOL, PROCESS = "a handler that blocks", "threads of the server", "a helper process"
+HELPERS = (BLOCKING, POOL, PROCESS)
+
+PATIENCE_SECONDS = 600.0
+"""How long a poll may wait for its turn: all are to be served."""
+
+IDLE = 0.0
+"""In place of the time of a call: no poll needs the backend."""
 
 LONGEST_COUNT = 100
 LONGEST = f"{LONGEST_COUNT} longest ms"
 """The paper's metric: their mean."""
 
 
+class Scale(NamedTuple):
+    """`calls`: how many seconds the backend takes for each of the polls; `seconds`: the least time of a measurement."""
+
+    polls: int
+    calls: Sequence[float]
+    seconds: float
+    rounds: int
+
+
+FULL = Scale(2000, (0.01, 0.03, 0.1), 12.0, 3)
+QUICK = Scale(200, (0.05,), 2.0, 1)
+
+
+class Outcome(NamedTuple):
+    """`idle` and `busy`: the other clients' delays in seconds; `served`: seconds until all polls had been answered."""
+
+    idle: list[float]
+    busy: list[float]
+    statuses: Mapping[int, int]
+    unanswered: int
+    served: float
+    most_calls: int
+    files_left: int
+
+
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    if quick:
-        return measure(polls=POLLS, sleep=1.0, deadline=3.0, seconds=5.0)
-    return measure(polls=POLLS, sleep=SLEEP_SECONDS, deadline=DEADLINE_SECONDS, seconds=30.0)
+    return measure(QUICK if quick else FULL)
 
 
-def measure(*, polls: int, sleep: float, deadline: float, seconds: float) -> tuple[list[Table], list[Figure]]:
-    """Measure for `seconds` with the backend idle, then as long with it busy, at least until all polls are answered."""
-    progress = Progress(2 * len(HELPERS))
-    delay_rows: list[tuple[Value, ...]] = []
-    poll_rows: list[tuple[Value, ...]] = []
-    ratios = []
-    for helper in HELPERS:
-        with _serving(helper, sleep=sleep, deadline=deadline) as (server, most):
-            files = server.file_count()
-            good = _Good(server)
-            progress.step(f"{helper}: the backend is idle")
-            idle = good.measure(seconds)
-            progress.step(f"{helper}: {polls} polls wait for the backend")
-            crowd = _Crowd(good.loop, server, polls)
-            busy = good.measure(max(seconds, deadline + sleep + 1))
-            crowd.close()
-            good.loop.close()
-            time.sleep(sleep + 1)
-            left = server.file_count() - files
-            ran = int(most.read_text())
-        ratios.append(percentile(busy, 0.5) / percentile(idle, 0.5))
-        for state, delays in (("idle", idle), ("busy", busy)):
-            longest = fmean(sorted(delays)[-LONGEST_COUNT:])
-            times = [1e3 * value for value in (*(percentile(delays, p) for p in (0.5, 0.99)), max(delays), longest)]
-            delay_rows.append((helper, state, len(delays), *times))
-        statuses = crowd.statuses
-        poll_rows.append((helper, polls, statuses[200], statuses[503], crowd.other, crowd.unanswered, ran, left))
+def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
+    """Each helper with each time of a call; medians of all rounds, and the spread of the paper's metric."""
+    progress = Progress(scale.rounds * len(HELPERS) * len(scale.calls))
+    found: dict[tuple[str, float], list[Outcome]] = {}
+    for turn in range(scale.rounds):
+        for seconds in scale.calls:
+            for helper in HELPERS[:: -1 if turn % 2 else 1]:
+                progress.step(f"{helper}: {scale.polls} polls, {1e3 * seconds:g} ms each")
+                found.setdefault((helper, seconds), []).append(_measure(helper, seconds, scale))
     progress.end()
-    delays_table = Table(
-        "slow-backend-delays",
-        "Response delay of polls that do not need the backend; ratios of the medians "
-        + " and ".join(f"{ratio:.2f}" for ratio in ratios),
-        ("helper", "backend", "answers", "p50 ms", "p99 ms", "max ms", LONGEST),
-        delay_rows,
-    )
-    polls_table = Table(
-        "slow-backend-polls",
-        f"{polls} polls that need the backend: it takes {sleep:g} s, {THREADS} calls at a time, timeout {deadline:g} s",
-        ("helper", "polls", "200", "503", "other", "unanswered", "most concurrent calls", "files left open"),
-        poll_rows,
-    )
-    return [delays_table, polls_table], []
+    calls = (IDLE, *scale.calls)
+    delays = {(helper, IDLE): [one.idle for call in scale.calls for one in found[helper, call]] for helper in HELPERS}
+    delays |= {case: [one.busy for one in outcomes] for case, outcomes in found.items()}
+    delays = {case: delays[case] for helper in HELPERS for case in delays if case[0] == helper}
+    longest = {case: [1e3 * _longest(each) for each in rounds] for case, rounds in delays.items()}
+    delay_rows: list[tuple[Value, ...]] = [
+        (
+            helper, seconds, sum(map(len, rounds)),
+            *(1e3 * median(percentile(each, share) for each in rounds) for share in (0.5, 0.99, 1.0)),
+            median(longest[helper, seconds]),
+            f"{shown(min(longest[helper, seconds]))} {shown(max(longest[helper, seconds]))}",
+        )
+        for (helper, seconds), rounds in delays.items()
+    ]  # fmt: skip
+    poll_rows: list[tuple[Value, ...]] = [
+        (
+            helper, seconds, scale.polls, min(one.statuses.get(200, 0) for one in outcomes),
+            max(one.statuses.get(503, 0) for one in outcomes), max(one.unanswered for one in outcomes),
+            median(one.served for one in outcomes), max(one.most_calls for one in outcomes),
+            max(one.files_left for one in outcomes),
+        )
+        for (helper, seconds), outcomes in sorted(found.items(), key=lambda item: HELPERS.index(item[0][0]))
+    ]  # fmt: skip
+    medians = f"medians of {scale.rounds}"
+    return [
+        Table(
+            "slow-backend-delays",
+            f"Response delay of polls that do not need the backend, by the time of a call (0: idle); {medians}",
+            ("helper", "call s", "answers", "p50 ms", "p99 ms", "max ms", LONGEST, f"{LONGEST}, from to"),
+            delay_rows,
+        ),
+        Table(
+            "slow-backend-polls",
+            f"{scale.polls} polls that need the backend, {THREADS} calls at a time; the worst of {scale.rounds}",
+            ("helper", "call s", "polls", "200", "503", "unanswered", "answered after s", "most concurrent calls",
+             "files left open"),
+            poll_rows,
+        ),
+    ], [
+        Figure(
+            "slow-backend",
+            f"{scale.polls} requests of a slow backend (Hsu §4)",
+            "the backend takes (ms)",
+            f"others' {LONGEST_COUNT} longest response times (s)",
+            {name: [(1e3 * call, median(longest[name, call]) / 1e3) for call in calls] for name in HELPERS},
+            spreads={
+                name: [(min(each) / 1e3, max(each) / 1e3) for each in (longest[name, call] for call in calls)]
+                for name in HELPERS
+            },
+        )
+    ]  # fmt: skip
+
+
+def _longest(delays: Sequence[float]) -> float:
+    return fmean(sorted(delays)[-LONGEST_COUNT:])
+
+
+def _measure(helper: str, seconds: float, scale: Scale) -> Outcome:
+    with _serving(helper, seconds) as (server, most):
+        files = server.file_count()
+        good = _Good(server)
+        idle = good.measure(scale.seconds)
+        crowd = _Crowd(good.loop, server, scale.polls)
+        busy = good.measure(scale.seconds, crowd)
+        crowd.close()
+        good.loop.close()
+        time.sleep(1.0)
+        left = server.file_count() - files
+        ran = int(most.read_text())
+    return Outcome(idle, busy, crowd.statuses, crowd.unanswered, crowd.seconds, ran, left)
 
 
 @contextmanager
-def _serving(helper: str, *, sleep: float, deadline: float) -> Iterator[tuple[Server, Path]]:
+def _serving(helper: str, seconds: float) -> Iterator[tuple[Server, Path]]:
     """A server with this helper, and the file with the most calls that have run at the same time."""
     with ExitStack() as stack:
         most = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "most"
         most.write_text("0")
-        environment = {"LOADTEST_MOST_FILE": str(most), "LOADTEST_SLEEP_SECONDS": str(sleep)}
-        settings: dict[str, Value] = {"authorize_timeout_seconds": deadline, "ticket_key": KEY}
-        if helper == POOL:
-            settings |= {"authorizer": HANDLER, "authorize_at_most": THREADS}
-        else:
-            flags = ("--handler", HANDLER, "--workers", str(THREADS))
+        environment = {"LOADTEST_MOST_FILE": str(most), "LOADTEST_SLEEP_SECONDS": str(seconds)}
+        settings: dict[str, Value] = {"authorize_timeout_seconds": PATIENCE_SECONDS, "ticket_key": KEY}
+        if helper == PROCESS:
+            flags = ("--handler", AUTHORIZER, "--workers", str(THREADS))
             process = stack.enter_context(
-                running(*flags, module="loadtest.hsu.helper_process", environment=environment)
+                running(*flags, module="loadtest.hsu.helper_process", environment=environment, core=LOAD_CORE)
             )
             # The queue is the helper's here, so the server passes all on.
-            settings |= {"authorize_url": f"http://{process.host}:{process.port}/may", "authorize_at_most": 2 * POLLS}
-        yield stack.enter_context(running(*_flags(settings), environment=environment)), most
+            url = f"http://{process.host}:{process.port}/may"
+            settings |= {"authorize_url": url, "authorize_at_most": 2 * FULL.polls}
+        else:
+            settings |= {"authorizer": AUTHORIZER, "authorize_at_most": THREADS}
+        module = "loadtest.hsu.blocking_server" if helper == BLOCKING else "pushup"
+        yield stack.enter_context(running(*_flags(settings), module=module, environment=environment)), most
 
 
 def _flags(settings: Mapping[str, Value]) -> list[str]:
     return [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+
+
+class _Crowd:
+    """Polls without tickets, each on its own connection; answered as soon as they are authorized.
+
+    `seconds`: from their arrival until the last answer.
+    """
+
+    def __init__(self, loop: Loop, server: Server, count: int) -> None:
+        self.statuses: dict[int, int] = {}
+        self.seconds = 0.0
+        self._clients = [Connection(loop, server.address, self._responded) for _ in range(count)]
+        self._began = time.time()
+        for number, client in enumerate(self._clients):
+            client.get(f"/v1/poll?channel=slow:{number}&timeout=0")
+
+    def _responded(self, client: Connection, status: int, body: bytes) -> None:
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.seconds = time.time() - self._began
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._clients) - sum(self.statuses.values())
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
 
 
 class _Good:
@@ -118,6 +212,7 @@ class _Good:
     def __init__(self, server: Server) -> None:
         self.loop = Loop()
         self._delays: list[float] = []
+        self._published = 0
         tickets = Tickets(KEY.encode())
         self._publisher = Connection(self.loop, server.address, lambda connection, status, body: None)
         self._channels = [f"good:{number}" for number in range(GOOD_CLIENTS)]
@@ -126,14 +221,19 @@ class _Good:
             ticket = tickets.seal((channel,), issued_at=now, expires=now + 3600, subject="")
             self._follow(server, channel, f"PushUp-Ticket: {ticket}\r\n")
 
-    def measure(self, seconds: float) -> list[float]:
-        """Publish for `seconds`; returns the delays from publication to response, in seconds."""
+    def measure(self, seconds: float, crowd: _Crowd | None = None) -> list[float]:
+        """Publish for `seconds`, and until the crowd has been answered; returns the delays until the responses."""
         self._delays = []
-        start = time.time() + 0.2
-        for number in range(int(seconds * GOOD_CLIENTS)):
-            channel = self._channels[number % GOOD_CLIENTS]
-            self.loop.at(start + number / GOOD_CLIENTS, partial(self._publish, channel))
-        self.loop.run_until(start + seconds + 0.5)
+        self._published = 0
+        end = time.time() + seconds
+        patience = end + PATIENCE_SECONDS
+        due = time.time() + 0.2
+        while (now := time.time()) < patience and (now < end or (crowd is not None and crowd.unanswered)):
+            self._publish(due)
+            due += 1 / MESSAGES_A_SECOND
+            self.loop.run_until(due)
+        while len(self._delays) < self._published and time.time() < patience:
+            self.loop.run_until(time.time() + 0.1)
         return self._delays
 
     def _follow(self, server: Server, channel: str, headers: str) -> None:
@@ -145,30 +245,7 @@ class _Good:
 
         Connection(self.loop, server.address, received).get(f"/v1/poll?channel={channel}&cursor=now", headers)
 
-    def _publish(self, channel: str) -> None:
-        self._publisher.post("/v1/messages", json.dumps({"channels": [channel], "data": time.time()}).encode())
-
-
-class _Crowd:
-    """Polls without tickets, each on its own connection; answered as soon as they are authorized."""
-
-    def __init__(self, loop: Loop, server: Server, count: int) -> None:
-        self.statuses = {200: 0, 503: 0}
-        self.other = 0
-        self._clients = [Connection(loop, server.address, self._responded) for _ in range(count)]
-        for number, client in enumerate(self._clients):
-            client.get(f"/v1/poll?channel=slow:{number}&timeout=0")
-
-    def _responded(self, client: Connection, status: int, body: bytes) -> None:
-        if status in self.statuses:
-            self.statuses[status] += 1
-        else:
-            self.other += 1
-
-    @property
-    def unanswered(self) -> int:
-        return len(self._clients) - sum(self.statuses.values()) - self.other
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
+    def _publish(self, due: float) -> None:
+        channel = self._channels[self._published % GOOD_CLIENTS]
+        self._published += 1
+        self._publisher.post("/v1/messages", json.dumps({"channels": [channel], "data": due}).encode())

@@ -14,6 +14,7 @@ from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll
 from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Holder, Subscription
+from pushup.core.time_tree import TimeTree
 from pushup.host.process_limits import tune_garbage_collector
 from pushup.metrics import Metrics
 from pushup.net.api.access import Access
@@ -73,6 +74,7 @@ __all__ = [
     "ResponseWriter",
     "Streamed",
     "Subscription",
+    "TimeTree",
     "open_socket",
     "problem",
     "tune_garbage_collector",

@@ -10,6 +10,7 @@
 | `pushup_server` | the same echo on PushUp's own demultiplexer |
 | `client`, `client.c` | a stream of messages on each of N connections |
 | `experiment`, `native_experiment`, `runs` | the measurements: all of them in Python, all in C, and one |
+| `idle_connections` | select, poll and epoll with thousands of idle connections and few busy ones |
 | `claims` | what becomes of the paper's claims |
 
 The paper's system is TProactor in C++ and Java on Windows XP and Linux 2.4. Here it is C and Python on Linux: io_uring

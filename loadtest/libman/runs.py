@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,22 +125,30 @@ Runs = Mapping[tuple[Kind, int], Sequence[Run]]
 """The runs of each kind with each number of connections, one for each round."""
 
 
-def measure_kind(kind: Kind, connections: int, message_bytes: int, seconds: float, *, native: bool = False) -> Run:
-    """Start a server, stream, and end it. A failure is a result. `native`: the server in C."""
+def measure_kind(
+    kind: Kind, connections: int, message_bytes: int, seconds: float, *, native: bool = False, idle: int = 0
+) -> Run:
+    """Start a server, stream, and end it. A failure is a result.
+
+    `native`: the server in C. `idle`: further connections, on which nothing is sent.
+    """
     flags = ["--buffer-bytes", str(message_bytes)]
     if kind.wait != "-":
         flags += ["--wait", kind.wait]
     if kind.engine != PUSHUP:
         flags += ["--engine", kind.engine, "--threads", str(kind.threads)]
     try:
-        with (
-            running(
-                *flags,
-                module=PUSHUP_SERVER if kind.engine == PUSHUP else SERVER,
-                program=program(*sorted(NATIVE.glob("*.c"))) if native else "",
-            ) as server,
-            Stream(server.address, connections=connections, message_bytes=message_bytes) as stream,
-        ):
+        with ExitStack() as stack:
+            server = stack.enter_context(
+                running(
+                    *flags,
+                    module=PUSHUP_SERVER if kind.engine == PUSHUP else SERVER,
+                    program=program(*sorted(NATIVE.glob("*.c"))) if native else "",
+                )
+            )
+            for _ in range(idle):
+                stack.enter_context(socket.create_connection(server.address))
+            stream = stack.enter_context(Stream(server.address, connections=connections, message_bytes=message_bytes))
             stream.begin(patience=WARM_UP_SECONDS)
             process = psutil.Process(server.pid)
             before, all_before = process.cpu_times(), psutil.cpu_times()

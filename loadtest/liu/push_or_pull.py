@@ -10,6 +10,8 @@ intervals: a few messages 10 s apart, then 20 s apart, and so on. All servers sh
 other; the results show how busy they were. With --quick everything is ten times faster: the pull interval is 0.1 s, a
 poll is held for 5 s, and a message is published every 1 to 5 s.
 
+`closing_connections` is the same as the paper did it: a connection for each request, and one case after the other.
+
 Network traffic is what all subscribers' connections carry per published message: HTTP requests and responses, without
 TCP and IP headers.
 """
@@ -59,7 +61,7 @@ class Method(NamedTuple):
 
 METHODS = (
     Method("CP", "pushup", "ClientPull"),
-    Method("MLP", "loadtest.liu.thread_per_request", "LongPoll", ("--hold-jitter", "0")),
+    Method("MLP", "loadtest.liu.thread_per_request", "LongPoll", ("--thread-for", "request", "--hold-jitter", "0")),
     Method("ELP", "pushup", "LongPoll"),
 )
 
@@ -92,9 +94,17 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
     return measure(CONNECTIONS, QUICK if quick else PAPER)
 
 
-def measure(connections: Sequence[int], pace: Pace) -> tuple[list[Table], list[Figure]]:
-    """The paper's two tables, a third with all measurements, and both figures (for the most connections)."""
-    results = _measure([(number, method) for number in connections for method in METHODS], pace)
+def measure(connections: Sequence[int], pace: Pace, *, closing: bool = False) -> tuple[list[Table], list[Figure]]:
+    """The paper's two tables, a third with all measurements, and both figures (for the most connections).
+
+    `closing`: each request has a connection of its own, and one case is measured after the other. The names of tables
+    and figures end in `-closing` then.
+    """
+    cases = [(number, method) for number in connections for method in METHODS]
+    results: dict[Case, list[Tally]] = {}
+    for group in [[case] for case in cases] if closing else [cases]:
+        results |= _measure(group, pace, closing=closing)
+    suffix, remark = ("-closing", ", connections are closed") if closing else ("", "")
     at = tuple(f"{interval:g} s" for interval in pace.intervals)
 
     def table(name: str, title: str, value: str) -> Table:
@@ -102,7 +112,7 @@ def measure(connections: Sequence[int], pace: Pace) -> tuple[list[Table], list[F
             [number, method.name, *[tally.summary()[value] for tally in tallies]]
             for (number, method), tallies in results.items()
         ]
-        return Table(name, title, ("connections", "method", *at), rows)
+        return Table(name + suffix, title + remark, ("connections", "method", *at), rows)
 
     def figure(name: str, title: str, value: str, y: str, paper: Values) -> Figure:
         lines = {
@@ -110,9 +120,10 @@ def measure(connections: Sequence[int], pace: Pace) -> tuple[list[Table], list[F
             for (number, method), tallies in results.items()
             if number == connections[-1]
         }
-        if pace.intervals == PAPER.intervals:
+        if set(pace.intervals) <= set(PAPER.intervals):
             lines |= papers_lines(paper, connections[-1])
-        return Figure(name, f"{title}, {connections[-1]} connections", "publish interval (s)", y, lines)
+        title = f"{title}, {connections[-1]} connections{remark}"
+        return Figure(name + suffix, title, "publish interval (s)", y, lines)
 
     traffic, trip = "traffic KB a message", "mean trip s"
     first = next(iter(results.values()))[0].summary()
@@ -124,7 +135,12 @@ def measure(connections: Sequence[int], pace: Pace) -> tuple[list[Table], list[F
     return [
         table("traffic", "Network traffic, KB per published message (PushUp Table 1)", traffic),
         table("trip-time", "Mean publish trip time, s (PushUp Table 2)", trip),
-        Table("push-or-pull", "Pull and push: all measurements", ("connections", "method", *first), all_rows),
+        Table(
+            f"push-or-pull{suffix}",
+            f"Pull and push: all measurements{remark}",
+            ("connections", "method", *first),
+            all_rows,
+        ),
     ], [
         figure("traffic", "Network traffic (PushUp Figure 7)", traffic, "KB per message", TABLE_1),
         figure("trip-time", "Mean publish trip time (PushUp Figure 8)", trip, "seconds", TABLE_2),
@@ -140,17 +156,17 @@ def papers_lines(paper: Values, connections: int) -> dict[str, list[tuple[float,
     }
 
 
-def _measure(cases: Sequence[Case], pace: Pace) -> dict[Case, list[Tally]]:
-    """Run all cases; returns each case's tally for each publish interval."""
+def _measure(cases: Sequence[Case], pace: Pace, *, closing: bool) -> dict[Case, list[Tally]]:
+    """Run these cases at the same time; returns each case's tally for each publish interval."""
     progress = Progress(1 + len(pace.intervals))
-    progress.step(f"starting {len(cases)} servers and locusts")
+    progress.step(f"starting {', '.join(f'{method.name} with {number}' for number, method in cases)}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         locusts: dict[Case, subprocess.Popen[bytes]] = {}
         servers = [stack.enter_context(running(*method.flags, module=method.module)) for _, method in cases]
         begin = time.time() + 1.0 + BEGIN_SECONDS * len(cases)
         for (number, method), server in zip(cases, servers, strict=True):
-            process = _locust(number, method, pace, server, begin, _file(folder, (number, method)))
+            process = _locust(number, method, pace, server, begin, _file(folder, (number, method)), closing=closing)
             stack.callback(_end, process)
             locusts[number, method] = process
         time.sleep(max(0.0, begin - time.time()))
@@ -188,7 +204,7 @@ def _file(folder: Path, case: Case) -> Path:
 
 
 def _locust(
-    number: int, method: Method, pace: Pace, server: Server, begin: float, file: Path
+    number: int, method: Method, pace: Pace, server: Server, begin: float, file: Path, *, closing: bool
 ) -> subprocess.Popen[bytes]:
     """Start a locust with `number` users of this server, and one that publishes from `begin` on."""
     host, port = server.address
@@ -209,6 +225,7 @@ def _locust(
         "publish-intervals": ",".join(f"{interval:g}" for interval in pace.intervals),
         "messages": pace.messages,
         "begin-at": begin,
+        "close-connections": int(closing),
         "server-pid": server.pid,
         "measured-file": file,
     }

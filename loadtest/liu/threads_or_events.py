@@ -3,7 +3,8 @@
 Measures server memory, mean trip time and received share of the multithreaded server (`thread_per_request`), with a
 thread for each connection and with one for each request, and of PushUp. All clients listen to one channel, with a
 message every two seconds. Then one every half second, which is more than threads can deliver to many: there messages do
-not arrive in time. Each measurement is repeated with new servers, the kinds in turn; tables have medians.
+not arrive in time. Last, messages come more and more often to as many clients, until each server loses some. Each
+measurement is repeated with new servers, the kinds in turn; tables have medians.
 
 The load comes from the swarm: locust has a greenlet per client and makes at most about 20,000 requests per second on a
 processor, so with 16,000 clients it would be the bottleneck. The table shows the swarm's own share of its processor,
@@ -39,6 +40,10 @@ INTERVAL = 2.0
 OVERLOAD_INTERVAL = 0.5
 """32,000 deliveries a second to 16,000: more than threads manage, and two thirds of what the swarm does."""
 
+LOSS_CONNECTIONS = 4000
+LOSS_INTERVALS = (2.0, 1.0, 0.5, 0.25, 0.125, 0.0625)
+"""The last are 64,000 deliveries a second, about as many as the swarm can take."""
+
 WARM_UP_SECONDS = 0.1
 """Time for one message, before anything is measured."""
 
@@ -53,12 +58,18 @@ COLUMNS = (
     "server's share of a processor", "swarm's share of its processor",
     "what was seen",
 )  # fmt: skip
+RECEIVED = COLUMNS.index("received %") - 2
+"""In what `measure_server` returns."""
+
 SPREAD = ("mean trip s", "received %", "server's us a delivery")
 """Columns of which the table also has the least and the greatest value."""
 
 
 class Scale(NamedTuple):
-    """How much to measure. `seconds`: of messages in each measurement; `rounds`: how often it is repeated."""
+    """How much to measure. `seconds`: of messages in each measurement; `rounds`: how often it is repeated.
+
+    The last part has `loss_connections`, and as many seconds and rounds as the one with `overload`.
+    """
 
     connections: Sequence[int]
     seconds: float
@@ -66,10 +77,12 @@ class Scale(NamedTuple):
     overload: Sequence[int]
     overload_seconds: float
     overload_rounds: int
+    loss_connections: int
+    loss_intervals: Sequence[float]
 
 
-FULL = Scale(CONNECTIONS, 6.0, 5, (2000, 4000, 8000, 16000), 6.0, 3)
-QUICK = Scale((500, 2000), 2.0, 1, (8000,), 2.0, 1)
+FULL = Scale(CONNECTIONS, 6.0, 5, (2000, 4000, 8000, 16000), 6.0, 3, LOSS_CONNECTIONS, LOSS_INTERVALS)
+QUICK = Scale((500, 2000), 2.0, 1, (8000,), 2.0, 1, 2000, (1.0, 0.0625))
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
@@ -77,7 +90,7 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure_all(scale: Scale) -> tuple[list[Table], list[Figure]]:
-    """Figures 9 to 11, and Figure 11 with more messages than threads can deliver."""
+    """Figures 9 to 11, Figure 11 with more messages than threads can deliver, and with more and more messages."""
     table, (memory, trip, received) = measure(
         scale.connections, interval=INTERVAL, seconds=scale.seconds, rounds=scale.rounds
     )
@@ -85,24 +98,60 @@ def measure_all(scale: Scale) -> tuple[list[Table], list[Figure]]:
         scale.overload, interval=OVERLOAD_INTERVAL, seconds=scale.overload_seconds, rounds=scale.overload_rounds,
         name="threads-or-events-overload",
     )  # fmt: skip
-    return [table, overload], [memory, trip, received, lost]
+    loss, until_lost = measure_loss(
+        scale.loss_connections, scale.loss_intervals, seconds=scale.overload_seconds, rounds=scale.overload_rounds
+    )
+    return [table, overload, loss], [memory, trip, received, lost, until_lost]
+
+
+def measure_loss(connections: int, intervals: Sequence[float], *, seconds: float, rounds: int) -> tuple[Table, Figure]:
+    """Each kind of server with a message at each of these intervals, and the share of them that arrives."""
+    found = _in_rounds([(connections, interval) for interval in intervals], seconds, rounds)
+    rows = [
+        (connections / interval, number, kind, *_summary(of_rounds))
+        for (number, interval, kind), of_rounds in found.items()
+    ]
+    lines: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    spreads: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    for (_, interval, kind), of_rounds in found.items():
+        shares = [float(row[RECEIVED]) for row in of_rounds]
+        lines[kind].append((connections / interval, median(shares)))
+        spreads[kind].append((min(shares), max(shares)))
+    title = f"More and more messages to {connections:,} clients; medians of {rounds} (PushUp Figure 11)"
+    columns = ("due a second", *COLUMNS, *(f"{column}, from to" for column in SPREAD))
+    name = "threads-or-events-loss"
+    return Table(name, title, columns, rows), Figure(
+        name, f"Received, {connections:,} connections (PushUp Figure 11)", "deliveries due a second", "%", lines,
+        spreads=spreads,
+    )  # fmt: skip
+
+
+def _in_rounds(
+    loads: Sequence[tuple[int, float]], seconds: float, rounds: int
+) -> dict[tuple[int, float, str], list[tuple[Value, ...]]]:
+    """The rows of each load (connections and interval) and kind, one for each round."""
+    progress = Progress(rounds * len(loads) * len(KINDS))
+    found: dict[tuple[int, float, str], list[tuple[Value, ...]]] = {
+        (number, interval, kind): [] for number, interval in loads for kind in KINDS
+    }
+    for turn in range(rounds):
+        for number, interval in loads:
+            for kind in [*KINDS][:: -1 if turn % 2 else 1]:
+                progress.step(f"{number} connections, {kind}, a message every {interval:g} s")
+                module, *flags = KINDS[kind]
+                with running(*flags, module=module) as server:
+                    row = measure_server(server, number, interval=interval, seconds=seconds)
+                found[number, interval, kind].append(row)
+    progress.end()
+    return found
 
 
 def measure(
     connections: Sequence[int], *, interval: float, seconds: float, rounds: int = 1, name: str = "threads-or-events"
 ) -> tuple[Table, list[Figure]]:
     """Each kind of server with each number of connections; the table has the medians of all rounds."""
-    progress = Progress(rounds * len(connections) * len(KINDS))
-    found: dict[tuple[int, str], list[tuple[Value, ...]]] = {}
-    for turn in range(rounds):
-        for number in connections:
-            for kind in [*KINDS][:: -1 if turn % 2 else 1]:
-                progress.step(f"{number} connections, {kind}, a message every {interval:g} s")
-                module, *flags = KINDS[kind]
-                with running(*flags, module=module) as server:
-                    row = measure_server(server, number, interval=interval, seconds=seconds)
-                found.setdefault((number, kind), []).append(row)
-    progress.end()
+    by_load = _in_rounds([(number, interval) for number in connections], seconds, rounds)
+    found = {(number, kind): of_rounds for (number, _, kind), of_rounds in by_load.items()}
     rows = [(number, kind, *_summary(found[number, kind])) for number in connections for kind in KINDS]
 
     def figure(what: str, title: str, column: str, y: str) -> Figure:

@@ -78,7 +78,7 @@ class Subscriber(User):
         options = _options(self)
         # Start at random times, so that polls are spread over the publish interval.
         gevent.sleep(random.random() * self.start_seconds(options))  # noqa: S311
-        self.client = CountedClient(_host(self))
+        self.client = CountedClient(_host(self), closing=bool(options.close_connections))
         first = next(self.numbers)
         self.channels = [_channel(options, first + further) for further in range(options.channels_each)]
         self.timeout = self.poll_seconds(options)

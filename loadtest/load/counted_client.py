@@ -1,4 +1,4 @@
-"""A keep-alive HTTP client that counts the bytes it sends and receives; small, as a thousand of them share a processor.
+"""An HTTP client that counts the bytes it sends and receives; small, as a thousand of them share a processor.
 
 It makes plain blocking calls of `socket`, which locust replaces by gevent's, so other users continue meanwhile. It
 counts the bytes passed to and from the kernel, so without TCP and IP headers.
@@ -19,11 +19,14 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 class CountedClient:
     """One client of a server; connects on its first request. Raises: OSError, from every request."""
 
-    def __init__(self, url: str, headers: str = "") -> None:
-        """`headers`: fields sent with every request, each ending in CRLF."""
+    def __init__(self, url: str, headers: str = "", *, closing: bool = False) -> None:
+        """`headers`: fields sent with every request, each ending in CRLF. `closing`: a connection for each request."""
         parts = urlsplit(url if "//" in url else f"//{url}")
         self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
         self._fields = f" HTTP/1.1\r\nHost: {self._address[0]}:{self._address[1]}\r\n{headers}"
+        self._closing = closing
+        if closing:
+            self._fields += "Connection: close\r\n"
         self._socket: socket.socket | None = None
         self._length = 0  # of the body that is being received
         self.sent = 0
@@ -74,6 +77,8 @@ class CountedClient:
         except BaseException:
             self.close()  # the rest of this response must not be read as the next one
             raise
+        if self._closing:
+            self.close()
         return status, data
 
     def _begin(self, request: bytes) -> tuple[int, bytes]:

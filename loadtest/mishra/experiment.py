@@ -34,7 +34,9 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
     """All of it; the tables of the paper come first."""
     priorities = scale.priorities and can_prioritize()
     tables, _ = latency.measure(seconds=scale.seconds, rounds=scale.rounds, priorities=priorities)
-    more, figures = throughput.measure(scale.rates, seconds=scale.rate_seconds, priorities=priorities)
+    more, figures = throughput.measure(
+        scale.rates, seconds=scale.rate_seconds, priorities=priorities, rounds=scale.rounds
+    )
     scheduling = "first in, first out, a clock's thread first" if priorities else "as any other program"
     titled = [table._replace(title=f"{table.title}; members are scheduled {scheduling}") for table in (*tables, *more)]
     return [*titled, micro_costs.measure(), complexity.measure()], figures

@@ -59,7 +59,10 @@ UNCOUNTED = frozenset({"ClockMessage"})
 
 
 class Measured(NamedTuple):
-    """One load on one team. Times in ms; `events`: a second, of all members; `switches`: of context, an event."""
+    """One load on one team. Times in ms; `events`: a second, of all members.
+
+    `switches`: of context, an event; `selects`: calls of `select`, an event.
+    """
 
     delivery: float
     delivery_p99: float
@@ -73,6 +76,7 @@ class Measured(NamedTuple):
     events: float
     switches: float
     cpu_us: float
+    selects: float
 
 
 def measured(reports: Sequence[Report], seconds: float) -> Measured:
@@ -95,6 +99,7 @@ def measured(reports: Sequence[Report], seconds: float) -> Measured:
         events=events / seconds,
         switches=sum(report.costs.switches for report in reports) / events,
         cpu_us=1e6 * sum(report.costs.cpu for report in reports) / accepted,
+        selects=sum(report.costs.selects for report in reports) / events,
     )
 
 
@@ -159,6 +164,6 @@ def _details(results: Results) -> Table:
     columns = (
         "implementation", "semantics", "interval ms", "round", "delivery ms", "delivery p99 ms", "stability ms",
         "stability p99 ms", "messages", "refused", "not stable", "new views", "members left: why", "events a second",
-        "context switches an event", "processor us a broadcast",
+        "context switches an event", "processor us a broadcast", "select calls an event",
     )  # fmt: skip
     return Table("group-latency", "Every measurement behind Tables 1 to 3", columns, rows)

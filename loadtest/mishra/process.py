@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
+from typing import Any
 
 import msgspec
 
@@ -28,9 +30,21 @@ def main(task: Task) -> None:
     messages, clients = (socket.socket(fileno=number) for number in (task.messages, task.clients))
     service = Service(task.member, peers=task.peers, messages=messages, clients=clients, settings=task.settings)
     if task.driver == "events":
+        _count_selects(service)
         event_based.run(service, priority=task.priorities)
     else:
         thread_based.run(service, priorities=task.priorities)
+
+
+def _count_selects(service: Service) -> None:
+    """Here and not in the loop, whose lines are counted."""
+    wait = select.select
+
+    def counted(*arguments: Any) -> Any:
+        service.selects += 1
+        return wait(*arguments)
+
+    select.select = counted
 
 
 if __name__ == "__main__":

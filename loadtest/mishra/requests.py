@@ -35,12 +35,16 @@ Request = Broadcast | Measure | Ask
 
 
 class Costs(msgspec.Struct, frozen=True, array_like=True):
-    """What the load cost until it ended. `sent`: messages by kind; `switches`: of context; `cpu`: seconds of it."""
+    """What the load cost until it ended.
+
+    `sent`: messages by kind; `switches`: of context; `cpu`: seconds of it; `selects`: calls, which threads do not make.
+    """
 
     sent: dict[str, int]
     events: int
     switches: int
     cpu: float
+    selects: int
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):

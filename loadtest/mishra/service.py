@@ -53,7 +53,10 @@ class Times:
 
 
 class Service:
-    """A member, its sockets, and what it measures. `peers`: the address of each member of the team."""
+    """A member, its sockets, and what it measures. `peers`: the address of each member of the team.
+
+    `selects`: how often the event loop has called `select` in this measurement.
+    """
 
     def __init__(
         self, member: int, *, peers: list[Address], messages: socket.socket, clients: socket.socket, settings: Settings
@@ -64,6 +67,7 @@ class Service:
         self._peers = peers
         self._costs: Costs | None = None
         self._events = 0
+        self.selects = 0
         self._left: Counter[str] = Counter()
         self._begin(0.0)
 
@@ -113,6 +117,7 @@ class Service:
             events=self._events,
             switches=usage.ru_nvcsw + usage.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw,
             cpu=usage.ru_utime + usage.ru_stime - before.ru_utime - before.ru_stime,
+            selects=self.selects,
         )
 
     def _carry_out(self, effects: list[Effect]) -> None:
@@ -145,7 +150,7 @@ class Service:
         """Measure anew."""
         self._until = until
         self._costs = None
-        self._events = 0
+        self._events = self.selects = 0
         self._left.clear()
         self._accepted = self._refused = self._in_time = self._views = self._unsent = 0
         self._asked_at: dict[int, float] = {}

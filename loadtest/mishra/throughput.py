@@ -13,18 +13,18 @@ from typing import NamedTuple
 from loadtest.mishra import team
 from loadtest.mishra.latency import STRICT_NONE, STRONG_TOTAL, WEAK_TIME, measured
 from loadtest.mishra.team import DRIVERS, Load, Semantics
-from loadtest.reports.results import Figure, Progress, Table, Value
+from loadtest.reports.results import Figure, Progress, Table, Value, shown
 
 FIGURES = {1: WEAK_TIME, 2: STRONG_TOTAL, 3: STRICT_NONE}
 
-RATES = (200, 500, 1000, 2000, 3000, 4000, 5000, 6000, 8000, 10_000)
+RATES = (200, 500, 1000, 2000, 3000, 4000, 5000, 6000, 8000, 10_000, 12_000, 15_000, 20_000)
 
 SATURATED = 0.95
 """Below this share of the rate, a team is saturated."""
 
 
 class Point(NamedTuple):
-    """One rate on one team, in updates a second."""
+    """One rate on one team, in updates a second; `spread`: the least and the greatest throughput of all rounds."""
 
     figure: int
     driver: str
@@ -33,20 +33,32 @@ class Point(NamedTuple):
     delivery_ms: float
     refused: int
     views: int
+    spread: tuple[float, float]
     left: str
 
 
-def measure(rates: Sequence[int], *, seconds: float, priorities: bool) -> tuple[list[Table], list[Figure]]:
-    """Each rate with each figure's semantics; one team for each line, which is new after a rate that broke it."""
-    progress = Progress(len(rates) * len(FIGURES) * len(DRIVERS))
-    points = []
-    for figure, semantics in FIGURES.items():
-        for driver in DRIVERS:
+def measure(
+    rates: Sequence[int], *, seconds: float, priorities: bool, rounds: int = 1
+) -> tuple[list[Table], list[Figure]]:
+    """Each rate with each figure's semantics, each time on a new team; the point with the median of all rounds."""
+    progress = Progress(rounds * len(rates) * len(FIGURES) * len(DRIVERS))
+    found: dict[tuple[int, str, int], list[Point]] = {}
+    for turn in range(rounds):
+        for figure, semantics in FIGURES.items():
             for rate in rates:
-                progress.step(f"Figure {figure}, {driver}, {rate} updates a second")
-                points.append(_point(figure, semantics, driver, rate, seconds, priorities))
+                for driver in DRIVERS[:: -1 if turn % 2 else 1]:
+                    progress.step(f"Figure {figure}, {driver}, {rate} updates a second")
+                    point = _point(figure, semantics, driver, rate, seconds, priorities)
+                    found.setdefault((figure, driver, rate), []).append(point)
     progress.end()
+    points = [_middle(found[figure, driver, rate]) for figure in FIGURES for driver in DRIVERS for rate in rates]
     return [_table(points), _saturation(points)], _figures(points)
+
+
+def _middle(of_rounds: Sequence[Point]) -> Point:
+    ordered = sorted(of_rounds, key=lambda point: point.throughput)
+    spread = ordered[0].throughput, ordered[-1].throughput
+    return ordered[len(ordered) // 2]._replace(spread=spread)
 
 
 def _point(figure: int, semantics: Semantics, driver: str, rate: int, seconds: float, priorities: bool) -> Point:
@@ -55,17 +67,20 @@ def _point(figure: int, semantics: Semantics, driver: str, rate: int, seconds: f
         with team.running(driver, priorities=priorities) as members:
             reports = members.give(Load(semantics, 1 / rate, seconds))
     except (TimeoutError, RuntimeError) as error:
-        return Point(figure, driver, rate, 0.0, 0.0, 0, 0, str(error))
+        return Point(figure, driver, rate, 0.0, 0.0, 0, 0, (0.0, 0.0), str(error))
     result = measured(reports, seconds)
     throughput = sum(report.delivered_in_time for report in reports) / len(reports) / seconds
-    return Point(figure, driver, rate, throughput, result.delivery, result.refused, result.views, result.left)
+    spread = throughput, throughput
+    return Point(figure, driver, rate, throughput, result.delivery, result.refused, result.views, spread, result.left)
 
 
 def _table(points: Sequence[Point]) -> Table:
-    rows: list[tuple[Value, ...]] = [(FIGURES[point.figure].name, *point) for point in points]
+    rows: list[tuple[Value, ...]] = [
+        (FIGURES[point.figure].name, *point[:-2], " ".join(map(shown, point.spread)), point.left) for point in points
+    ]
     columns = (
         "semantics", "figure", "implementation", "arrivals a second", "delivered a second", "delivery ms", "refused",
-        "new views", "members left: why",
+        "new views", "delivered, from to", "members left: why",
     )  # fmt: skip
     return Table("group-throughput", "Throughput over the arrival rate (Figures 1 to 3)", columns, rows)
 
@@ -101,12 +116,14 @@ def _saturation(points: Sequence[Point]) -> Table:
 def _figures(points: Sequence[Point]) -> list[Figure]:
     figures = []
     for number, semantics in FIGURES.items():
-        lines = {
-            driver: [
-                (point.rate, point.throughput) for point in points if (point.figure, point.driver) == (number, driver)
-            ]
+        by_driver = {
+            driver: [point for point in points if (point.figure, point.driver) == (number, driver)]
             for driver in DRIVERS
         }
+        lines = {driver: [(point.rate, point.throughput) for point in line] for driver, line in by_driver.items()}
+        spreads = {driver: [point.spread for point in line] for driver, line in by_driver.items()}
         title = f"Throughput, {semantics.name} (Mishra & Yang, Figure {number})"
-        figures.append(Figure(f"group-figure-{number}", title, "arrivals a second", "delivered a second", lines))
+        figures.append(
+            Figure(f"group-figure-{number}", title, "arrivals a second", "delivered a second", lines, spreads=spreads)
+        )
     return figures

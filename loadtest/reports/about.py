@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import time
@@ -110,7 +111,7 @@ class Measuring:
             "command": command,
             "commit": commit(),
             "date": datetime.fromtimestamp(self._began, UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "machine": f"{platform.machine()}, {os.cpu_count()} processors, {platform.system()} {platform.release()}",
+            "machine": _machine(),
             "python": platform.python_version(),
             "seconds": round(took, 1),
             "this process's share of its processor": round((own[0] - self._own[0]) / took, 2),
@@ -127,6 +128,22 @@ class Measuring:
         greatest = sorted(named, key=lambda key: -named[key])[:MOST]
         told = [*shares.items(), *((name, named[pid, name]) for pid, name in greatest)]
         return ", ".join(f"{name} {share:.2f}" for name, share in told if share >= WORTH_TELLING) or "none"
+
+
+def _machine() -> str:
+    """Its processors, memory and kernel."""
+    memory = psutil.virtual_memory().total / 2**30
+    system = f"{platform.system()} {platform.release()}"
+    return f"{platform.machine()}, {os.cpu_count()} processors{_model()}, {memory:.1f} GB of memory, {system}"
+
+
+def _model() -> str:
+    """The name of the processors, in parentheses; empty if this system does not tell it."""
+    try:
+        found = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return f" ({found[1].strip()})" if found else ""
 
 
 def _own_seconds() -> tuple[float, float]:

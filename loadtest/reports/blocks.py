@@ -6,6 +6,7 @@ A part of which nothing has been measured says so. Numbers of a paper stand besi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2, Values
@@ -68,11 +69,12 @@ def _by_interval(name: str, papers: Values, saved: Saved) -> str:
     last = 0
     for row in saved.rows(name):
         connections, method, *values = row.values()
-        theirs = [f"{value:,}" for value in papers[connections, method]]
+        by_interval = zip(INTERVALS, papers[connections, method], strict=True)
+        theirs = [f"{value:,}" for interval, value in by_interval if f"{interval:g} s" in row]
         rows.append(("" if connections == last else connections, f"{method}, paper", *theirs))
         rows.append(("", f"{method}, ours", *values))
         last = connections
-    return table(("connections", "", *(f"{interval:g} s" for interval in INTERVALS)), rows, texts=2)
+    return table(("connections", "", *list(row)[2:]), rows, texts=2)
 
 
 def _threads_or_events(name: str, saved: Saved) -> str:
@@ -240,7 +242,7 @@ def _claims(name: str, saved: Saved) -> str:
     rows = [
         (row["claim"], f"{row['of']} / {row['against']}", row["measure"], row["paper"], row["ours"], row["lowest"],
          row["highest"])
-        for row in saved.rows("echo-claims")
+        for row in saved.rows(name)
     ]  # fmt: skip
     return table(("claim", "compared", "measure", "paper", "ours", "lowest", "highest"), rows, texts=4)
 
@@ -293,6 +295,8 @@ def _peers(saved: Saved) -> str:
 BLOCKS: Mapping[str, Block] = {
     "traffic": Block(("traffic",), lambda saved: _by_interval("traffic", TABLE_1, saved)),
     "trip-time": Block(("trip-time",), lambda saved: _by_interval("trip-time", TABLE_2, saved)),
+    "traffic-closing": Block(("traffic-closing",), lambda saved: _by_interval("traffic-closing", TABLE_1, saved)),
+    "trip-time-closing": Block(("trip-time-closing",), lambda saved: _by_interval("trip-time-closing", TABLE_2, saved)),
     "threads-or-events": Block(("threads-or-events",), lambda saved: _threads_or_events("threads-or-events", saved)),
     "threads-or-events-overload": Block(
         ("threads-or-events-overload",), lambda saved: _threads_or_events("threads-or-events-overload", saved)
@@ -311,6 +315,16 @@ BLOCKS: Mapping[str, Block] = {
     "blocked-client-threshold": Block(
         ("blocked-client-threshold",), lambda saved: _as_saved("blocked-client-threshold", saved)
     ),
+    **{
+        name: Block((name,), partial(_as_saved, name))
+        for name in (
+            "slow-backend-delays",
+            "slow-backend-polls",
+            "recorded-game",
+            "idle-connections",
+            "range-operations",
+        )
+    },
     "peers": Block(("peers",), _peers),
     "designs-table-1": Block(("designs-table-1",), _table_1),
     "designs-table-2": Block(("designs-table-2",), _table_2),

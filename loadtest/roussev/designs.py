@@ -6,7 +6,7 @@ requests per worker times the delay, which the tables show beside it. The cost o
 
 The iterative server gets all 2,800 requests of 250 ms once, in the background, as it answers four a second; with 500
 ms, for which the paper has no value, it gets fewer. Table 1 is repeated, and has medians. Two more experiments are
-behind numbers of the paper: the capacity of the buffers, and 140 to 700 clients.
+behind numbers of the paper: the capacity of the buffers, and 140 to 700 clients. `thread_numbers` has Table 2.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ class Scale(NamedTuple):
     """How much of the experiment to run.
 
     `whole`: whether the iterative server gets all requests with the shorter delay; else, and with the longer one, it
-    gets `one_by_one`. `repeats`: of Table 1. `capacities`: of shared buffer and hash table.
+    gets `one_by_one`. `repeats`: of Tables 1 and 2. `capacities`: of shared buffer and hash table; each measurement of
+    these has `capacity_each` requests a client.
     """
 
     clients: int
@@ -155,7 +156,7 @@ class Scale(NamedTuple):
     capacities: Sequence[int]
     table_2: Sequence[int]
     others: Sequence[int]
-    others_each: int
+    capacity_each: int
     many_clients: Sequence[int]
     many_each: int
     rounds: int
@@ -164,13 +165,13 @@ class Scale(NamedTuple):
 
 FULL = Scale(
     clients=CLIENTS, each=EACH, delays=DELAYS, whole=True, one_by_one=40, repeats=3, capacities=(11, 31, 61, 101, 199),
-    table_2=(*TABLE_2, 100, 150, 200), others=(10, 30, 50, 80, 150, 200), others_each=4,
+    table_2=(10, 15, *[*TABLE_2][1:], 100, 150, 200), others=(15, 30, 50, 80, 150, 200), capacity_each=4,
     many_clients=(140, 280, 420, 560, MOST_CLIENTS), many_each=4, rounds=20_000, service_seconds=10.0,
 )  # fmt: skip
 QUICK = Scale(
     clients=CLIENTS, each=1, delays=DELAYS[:1], whole=False, one_by_one=4, repeats=1, capacities=(11, 101),
-    table_2=(10, 70, 150), others=(), others_each=1, many_clients=(140, MOST_CLIENTS), many_each=1, rounds=1000,
-    service_seconds=2.0,
+    table_2=(15, 70, 150), others=(15, 150), capacity_each=1, many_clients=(140, MOST_CLIENTS), many_each=1,
+    rounds=1000, service_seconds=2.0,
 )  # fmt: skip
 
 LOADS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
@@ -181,7 +182,7 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 
 
 def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
-    """The paper's two tables, buffers of several capacities, many clients, and the theorems."""
+    """Table 1, buffers of several capacities, many clients, and the theorems."""
     loads = [Load(scale.clients, scale.each, delay) for delay in scale.delays]
     in_background = ONE_THREAD if scale.whole else ()
     plan = [
@@ -190,21 +191,17 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
         for name in DESIGNS
         if load is not loads[0] or name not in in_background
     ] * scale.repeats
-    more = Load(scale.clients, scale.others_each, loads[0].delay)
-    by_threads = [(TABLE_2_DESIGN, threads, loads[0]) for threads in scale.table_2]
-    by_threads += [(name, threads, more) for name in PRE_THREADED if name != TABLE_2_DESIGN for threads in scale.others]
+    more = Load(scale.clients, scale.capacity_each, loads[0].delay)
     by_capacity = [(name, TABLE_1[name].threads, more, places) for name in BUFFERED for places in scale.capacities]
     many = [
         (name, MOST_THREADS, Load(clients, scale.many_each, loads[0].delay))
         for clients in scale.many_clients
         for name in (*ANY_NUMBER, *PRE_THREADED)
     ]
-    progress = Progress(len(plan) + len(by_threads) + len(by_capacity) + len(many) + 3)
+    progress = Progress(len(plan) + len(by_capacity) + len(many) + 3)
     with ExitStack() as stack:
         whole = [stack.enter_context(_whole(name, loads[0])) for name in in_background]
-        table_1, table_2, capacities, most = (
-            [_step(progress, *what) for what in group] for group in (plan, by_threads, by_capacity, many)
-        )
+        table_1, capacities, most = ([_step(progress, *what) for what in group] for group in (plan, by_capacity, many))
         progress.step("the theorems, by themselves")
         counts = probes.count_probes(LOADS, rounds=scale.rounds)
         progress.step("the theorems, in service")
@@ -215,9 +212,24 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
         progress.step("the iterative server, until all is served")
         table_1 = [*(wait() for wait in whole), *table_1]
     progress.end()
-    tables = [_table_1(table_1), _table_2(table_2), _table_capacities(capacities), _table_most(most)]
-    figures = [_figure_threads(table_2), _figure_cost([*table_1, *most]), _figure_probes(counts)]
+    tables = [_table_1(table_1), _table_capacities(capacities), _table_most(most)]
+    figures = [_figure_cost([*table_1, *most]), _figure_probes(counts)]
     return [*tables, *_tables_probes(counts, in_service)], figures
+
+
+def measure_threads(scale: Scale) -> tuple[list[Table], list[Figure]]:
+    """Table 2, and the same for the other designs with workers: all requests, and the median run of each."""
+    load = Load(scale.clients, scale.each, scale.delays[0])
+    cases = [(TABLE_2_DESIGN, threads) for threads in scale.table_2]
+    cases += [(name, threads) for name in PRE_THREADED if name != TABLE_2_DESIGN for threads in scale.others]
+    progress = Progress(scale.repeats * len(cases))
+    found: dict[tuple[str, int], list[Run]] = {}
+    for turn in range(scale.repeats):
+        for name, threads in cases[:: -1 if turn % 2 else 1]:
+            found.setdefault((name, threads), []).append(_step(progress, name, threads, load))
+    progress.end()
+    runs = [sorted(found[case], key=lambda run: run.served.seconds) for case in cases]
+    return [_table_2(runs)], [_figure_threads([same[len(same) // 2] for same in runs])]
 
 
 @contextmanager
@@ -297,11 +309,18 @@ def _table_1(runs: Sequence[Run]) -> Table:
     return Table("designs-table-1", title, columns, rows)
 
 
-def _table_2(runs: Sequence[Run]) -> Table:
+def _table_2(runs: Sequence[Sequence[Run]]) -> Table:
+    """`runs`: those of each design with each number of threads, the fastest first."""
     papers = {TABLE_2_DESIGN: TABLE_2}
-    rows = [(*run.row(), papers.get(run.name, {}).get(run.threads, "-")) for run in runs]
+    rows = [
+        (
+            *same[len(same) // 2].row(), papers.get(same[0].name, {}).get(same[0].threads, "-"),
+            f"{1e3 * same[0].served.seconds:.0f} {1e3 * same[-1].served.seconds:.0f}", len(same),
+        )
+        for same in runs
+    ]  # fmt: skip
     title = "By number of threads (the paper's Table 2 covers only the concurrent queue)"
-    return Table("designs-table-2", title, (*COLUMNS, PAPERS_COLUMN), rows)
+    return Table("designs-table-2", title, (*COLUMNS, PAPERS_COLUMN, "took ms, from to", "runs"), rows)
 
 
 def _table_capacities(runs: Sequence[Run]) -> Table:

@@ -93,7 +93,7 @@ class Members(BoundedTable[Member]):
     def __init__(self, rules: Rules, changes: TableChanges) -> None:
         super().__init__(rules, changes)
         self._by_channel: dict[str, dict[str, None]] = {}  # their names, in the order of joining
-        self._by_holder: dict[str, dict[str, None]] = {}  # of those that nobody asks about
+        self._by_holder: dict[str, SortedList[str]] = {}  # of those that nobody asks about
         self._leaving: SortedList[tuple[float, str]] = SortedList()
 
     @property
@@ -120,9 +120,9 @@ class Members(BoundedTable[Member]):
         """The nodes that have members about whom nobody asks."""
         return list(self._by_holder)
 
-    def held_by(self, node: str) -> int:
-        """How many members of this node nobody asks about."""
-        return len(self._by_holder.get(node, ()))
+    def held_by(self, node: str) -> list[Key]:
+        """The members of this node about whom nobody asks."""
+        return [self._rows[name].key for name in self._by_holder.get(node, ())]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -177,7 +177,7 @@ class Members(BoundedTable[Member]):
         return found
 
     def gone(self, node: str, leaves_at: float) -> list[Member]:
-        """As `away`, for members of this node."""
+        """As `away`, for members of this node: the first ones by name, so that they are the same on every node."""
         names = list(islice(self._by_holder.get(node, ()), GONE_AT_MOST))
         return self.away(node, [self._rows[name].key for name in names], leaves_at, is_closed=False)
 
@@ -193,8 +193,9 @@ class Members(BoundedTable[Member]):
     def message(self, channel: str, before: int, delta: Delta) -> Raw | None:
         """What to tell the channel that had so many members before; None: nothing."""
         delta.count = count = self.count(channel)
-        if count > self._rules.limits.presence_limit:
-            return None if _rounded(count) == _rounded(before) else Raw(b'{"count":%d}' % count)
+        limit = self._rules.limits.presence_limit
+        if count > limit:
+            return None if before > limit and _rounded(count) == _rounded(before) else Raw(b'{"count":%d}' % count)
         return None if delta.is_empty else Raw(json.encode(delta))
 
     # Rows.
@@ -225,7 +226,9 @@ class Members(BoundedTable[Member]):
         if row.leaves_at:
             self._leaving.add((row.leaves_at, name))
         else:
-            self._by_holder.setdefault(row.holder, {})[name] = None
+            if (held := self._by_holder.get(row.holder)) is None:
+                held = self._by_holder[row.holder] = SortedList()
+            held.add(name)
 
     def _forget(self, row: Member, *, stays: bool = False) -> None:
         """`stays`: another row of the same name takes its place."""
@@ -233,26 +236,25 @@ class Members(BoundedTable[Member]):
         if row.leaves_at:
             self._leaving.remove((row.leaves_at, name))
         else:
-            _discard(self._by_holder, row.holder, name)
+            held = self._by_holder[row.holder]
+            held.remove(name)
+            if not held:
+                del self._by_holder[row.holder]
         if not stays:
-            _discard(self._by_channel, row.channel, name)
+            names = self._by_channel[row.channel]
+            del names[name]
+            if not names:
+                del self._by_channel[row.channel]
 
     def check(self) -> None:
         """Assert the invariants. O(all); for tests."""
         again = Members(self._rules, self._changes)
         for row in self._rows.values():
             again.restore(row)
-        for mine, its in ((self._by_channel, again._by_channel), (self._by_holder, again._by_holder)):
-            assert {key: set(names) for key, names in mine.items()} == {key: set(names) for key, names in its.items()}
+        assert self._by_holder == again._by_holder
+        assert self._by_channel == again._by_channel
         assert all(list(names) == list(again._by_channel[channel]) for channel, names in self._by_channel.items())
         assert self._leaving == again._leaving
-
-
-def _discard(index: dict[str, dict[str, None]], key: str, name: str) -> None:
-    names = index[key]
-    del names[name]
-    if not names:
-        del index[key]
 
 
 def _rounded(count: int) -> tuple[str, int]:

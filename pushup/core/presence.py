@@ -17,18 +17,19 @@ Tell = Callable[[str, Raw, int], None]
 
 
 def here(state: StateRows, command: Here, entry: Entry, tell: Tell) -> None:
-    """Those who follow become members, if their channels exist or can be opened."""
+    """Those who follow become members, if their channels exist or can be opened; members stay in any case."""
     by_channel: dict[str, list[Key]] = {}
     given = {member.key: member for member in command.members}
     for key in given:
         by_channel.setdefault(key[0], []).append(key)
     for sequence, (channel, keys) in enumerate(by_channel.items(), entry.sequence):
-        if not _can_be_told(state, channel):
-            continue
+        can_be_told = _can_be_told(state, channel)
         delta, before = Delta(0), state.members.count(channel)
-        for key in keys:
-            state.members.here(command.node, given[key], sequence, entry.time, delta)
-        _tell(state, channel, before, delta, sequence, tell)
+        for key in sorted(keys):  # as `Member.place` has those who join together
+            if can_be_told or state.members.member(key) is not None:
+                state.members.here(command.node, given[key], sequence, entry.time, delta)
+        if can_be_told:
+            _tell(state, channel, before, delta, sequence, tell)
         _note_occupancy(state, channel, before, sequence, entry)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
-from math import ceil
 
 from msgspec import Raw, Struct
 from twisted.internet.interfaces import IReactorTime
@@ -92,7 +91,7 @@ class Presence:
         self._new: dict[Key, None] = {}  # to be appended
         self._closed: dict[Key, float] = {}  # asked about by pages that close, and when
         self._gone: dict[str, float] = {}  # since when nodes that have members are missing
-        self._own_rounds: int | None = None
+        self._orphans: list[Key] = []  # members of this node in another state, who may not follow here
         self._append_timer = Timer(clock, self._append_new)
         self._leave_timer = Timer(clock, self._append_leaves)
         self._look_timer = Timer(clock, self._look)
@@ -126,6 +125,8 @@ class Presence:
         for key in keys:
             if (follower := self._followers.get(key)) is not None:
                 follower.grace = follower.until = 0.0
+                if not follower.count:
+                    heappush(self._ends, (0.0, key))
         if keys:
             self._submit(Away(self._broadcast.node_id, tuple(keys), ANSWER_SECONDS, is_closed=True))
 
@@ -172,12 +173,13 @@ class Presence:
 
     def start_from(self) -> None:
         """The node has another state: claim there whoever follows here."""
+        now = self._clock.seconds()
         for key, follower in self._followers.items():
-            self._claim(key, follower)
-        members = self._state().members
-        if self._own_rounds is None:
-            # A worker that was replaced, or a server with a journal: those whom the process before had.
-            self._own_rounds = ceil(members.held_by(self._broadcast.node_id) / GONE_AT_MOST)
+            if follower.count or follower.until > now:
+                self._claim(key, follower)
+        # It may have members of this node who follow no more: of the process before (a worker that was replaced, or a
+        # server with a journal), or because it is older than what this node knew.
+        self._orphans = self._state().members.held_by(self._broadcast.node_id)
         self._look_later()
 
     def stop(self) -> None:
@@ -253,15 +255,18 @@ class Presence:
             row = members.member(key)
             if row is not None and row.holder == me and not row.leaves_at:
                 away.append(key)
-        for n in range(0, len(away), TOGETHER_AT_MOST):
-            self._submit(Away(me, tuple(away[n : n + TOGETHER_AT_MOST]), ANSWER_SECONDS))
+        self._ask(away, ANSWER_SECONDS)
+
+    def _ask(self, keys: list[Key], seconds: float) -> None:
+        """Ask about these members of this node."""
+        for n in range(0, len(keys), TOGETHER_AT_MOST):
+            self._submit(Away(self._broadcast.node_id, tuple(keys[n : n + TOGETHER_AT_MOST]), seconds))
 
     def _look_for_gone(self, now: float) -> None:
         """Ask about the members of nodes that are gone."""
         me, grace = self._broadcast.node_id, self._limits.presence_grace_seconds
-        if self._own_rounds:
-            self._own_rounds -= 1
-            self._submit(Gone(me, grace))
+        some, self._orphans = self._orphans[:GONE_AT_MOST], self._orphans[GONE_AT_MOST:]
+        self._ask([key for key in some if key not in self._followers], grace)
         living = {me, *[member.id for member in self._members()]}
         self._gone = {name: self._gone.get(name, now) for name in self._state().members.holders if name not in living}
         for name, since in self._gone.items():

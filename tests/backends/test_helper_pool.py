@@ -72,15 +72,15 @@ def test_errors(error: BaseException) -> None:
 
 def test_never_more_threads_than_calls_at_a_time() -> None:
     """There are never more threads than calls may run; further calls wait for one, in order."""
-    pool = Pool(at_most=3, queue_limit=10)
-    outcomes = [pool.ask(number) for number in range(13)]
+    pool = Pool(at_most=3, queue_limit=5)
+    outcomes = [pool.ask(number) for number in range(8)]
     assert isinstance(pool.ask().error, Overloaded)
     assert len(pool.threads.running) == pool.threads.workers == 3
     order: list[int] = []
     for number, outcome in enumerate(outcomes):
         outcome.deferred.addCallback(partial(lambda number, _: order.append(number), number))
     pool.threads.step_all()
-    assert order == list(range(13))
+    assert order == list(range(8))
     assert pool.threads.made == 3
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import Clock
 
-from pushup.backends.limited_service import RETRY_AFTER_SECONDS, LimitedService, ServiceLimits
+from pushup.backends.limited_service import RETRY_AFTER_SECONDS, STARTS_A_TURN, LimitedService, ServiceLimits
 from pushup.core.errors import Overloaded, Unavailable
 from pushup.metrics import BackendCounters
 from tests.backends.outcomes import Outcome
@@ -45,10 +46,13 @@ class Calls:
         self.running: dict[str, Deferred[str]] = {}
 
     def ask(self, name: str) -> Outcome:
-        return Outcome(self.service.call(lambda: self.begin(name)))
+        outcome = Outcome(self.service.call(lambda: self.begin(name)))
+        self.clock.advance(0)
+        return outcome
 
     def end(self, name: str) -> None:
         self.running.pop(name).callback(name)
+        self.clock.advance(0)
 
     def begin(self, name: str) -> Deferred[str]:
         self.begun.append(name)
@@ -85,6 +89,26 @@ def test_a_limited_number_of_calls_runs() -> None:
     assert calls.begun == list("abcde")
     assert [outcome.result for outcome in outcomes] == list("abcde")
     assert calls.counted == {"ended": 5}
+
+
+def test_a_few_calls_begin_in_each_turn() -> None:
+    """Calls that all arrive at once begin in several turns of the reactor, in order; a lone one begins at once."""
+    calls = Calls(at_most=100, queue_limit=0)
+    names = [str(number) for number in range(100)]
+    for name in names:
+        calls.service.call(partial(calls.begin, name))
+    assert isinstance(Outcome(calls.service.call(partial(calls.begin, "one too many"))).error, Overloaded)
+    for begun in range(STARTS_A_TURN, 100, STARTS_A_TURN):
+        assert calls.begun == names[:begun]
+        timer: Any = min(calls.clock.getDelayedCalls(), key=lambda call: call.getTime())
+        begin_more = timer.func
+        timer.cancel()
+        begin_more()
+    calls.clock.advance(0)
+    assert calls.begun == names
+    calls.end("0")
+    calls.service.call(partial(calls.begin, "alone"))
+    assert calls.begun[-1] == "alone"
 
 
 def test_a_newcomer_does_not_overtake() -> None:
@@ -325,6 +349,7 @@ def test_calls_that_end_at_once_do_not_recurse() -> None:
         calls.service.call(lambda number=number: succeed(number)).addCallback(ended.append)  # type: ignore[misc]
     assert ended == []
     calls.end("first")
+    calls.clock.advance(0)
     assert ended == list(range(10_000))
     assert calls.counted == {"ended": 10_001}
 
@@ -467,6 +492,7 @@ def test_model(seed: int, can_be_stopped: bool) -> None:
                     begin()
                 calls.clock.advance(until - calls.clock.seconds())
         begin()
+        calls.clock.advance(0)
         assert not any(outcome.fired for outcome in outcomes.values())
         assert calls.begun == begun
         assert len(running) <= at_most

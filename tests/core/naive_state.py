@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
 from pushup.core.answer import Answer, Gap
+from pushup.core.attendance import Away, Gone, Here, Leave
 from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Attributes
 from pushup.core.commands import (
     ChannelState,
@@ -98,6 +101,21 @@ class NaiveProducer:
 
 
 @dataclass
+class NaiveMember:
+    channel: str
+    subject: str
+    data: bytes
+    sequence: int
+    since: float
+    holder: str
+    leaves_at: float = 0.0
+
+    @property
+    def view(self) -> dict[str, Any]:
+        return {"subject": self.subject, "since": self.since, "data": json.loads(self.data)}
+
+
+@dataclass
 class NaiveState:
     """`kept`, `open`, `keys` and `producers` are the current state; `published`, `closed`, `drops` the whole history.
 
@@ -120,11 +138,14 @@ class NaiveState:
     published: list[NaiveMessage] = field(default_factory=list)
     closed: list[tuple[str, int]] = field(default_factory=list)
     drops: dict[str, list[Drop]] = field(default_factory=dict)
+    members: list[NaiveMember] = field(default_factory=list)
+    asked: list[tuple[tuple[str, str], bool]] = field(default_factory=list)
+    """Those that the last entry has asked about, and whether their pages had closed."""
 
     def apply(self, entry: Entry) -> Outcome:
         expires = math.floor(entry.time) > math.floor(self.time) or isinstance(entry.command, Expire)
         self.time, self.last = entry.time, self.last + entry.command.width
-        self.crowded = False
+        self.crowded, self.asked = False, []
         if expires:
             self._expire(entry)
         match entry.command:
@@ -150,6 +171,24 @@ class NaiveState:
                 return Closed(found)
             case Erase() as command:
                 return self._erase(command)
+            case Here() as command:
+                self._here(command, entry)
+                return Done()
+            case Leave() as command:
+                self._leave(command, entry)
+                return Done()
+            case Away(node=node, members=keys, seconds=seconds, is_closed=is_closed):
+                for key in keys:
+                    for member in self.members:
+                        is_held = member.holder == node and not member.leaves_at
+                        if (member.channel, member.subject) == key and (is_closed or is_held):
+                            self._ask(member, seconds, is_closed=is_closed)
+                return Done()
+            case Gone(node=node, seconds=seconds):
+                mine = [member for member in self.members if member.holder == node and not member.leaves_at]
+                for member in sorted(mine, key=lambda member: f"{member.channel}\n{member.subject}")[:1000]:
+                    self._ask(member, seconds)
+                return Done()
             case Continue(epoch=epoch):
                 if epoch == self.epoch or epoch in self.past:
                     return BadRequest("")
@@ -205,25 +244,9 @@ class NaiveState:
         if new and len(self.open) + len(new) > self.limits.channels_limit:
             return Overloaded("")
         for sequence, draft in enumerate(command.messages, entry.sequence):
-            channels = tuple(dict.fromkeys(self.resolve(n) or self._open(n, None) for n in draft.channels))
-            for name in channels:
-                self.open[name].expires = entry.time + self.open[name].ttl
             attributes = draft.attributes or NONE
-            kind = max((self.policy(name) for name in channels), key=lambda p: self._seconds(p.prefix)).prefix
-            message = NaiveMessage(
-                self.epoch,
-                sequence,
-                entry.time,
-                channels,
-                bytes(draft.data),
-                attributes.event,
-                set(channels),
-                EPHEMERAL if attributes.ephemeral else kind,
-                command.owner,
-            )
-            self.published.append(message)
-            self.kept.append(message)
-            self._evict(message)
+            of_it = draft.channels, bytes(draft.data), attributes.event, command.owner
+            self._add(sequence, *of_it, is_ephemeral=attributes.ephemeral)
         outcome = Published(self.epoch, entry.sequence, len(command.messages), entry.time)
         if command.producer is not None:
             outcome = self._count(command, command.producer, outcome)
@@ -232,6 +255,82 @@ class NaiveState:
             for _ in range(min(2, len(self.keys) - self.limits.keys_limit)):
                 del self.keys[next(iter(self.keys))]
         return outcome
+
+    def _add(
+        self, sequence: int, names: tuple[str, ...], data: bytes, event: str, owner: str, *, is_ephemeral: bool = False
+    ) -> None:
+        """Put a message on its channels, which are opened if they are not open."""
+        channels = tuple(dict.fromkeys(self.resolve(n) or self._open(n, None) for n in names))
+        for name in channels:
+            self.open[name].expires = self.time + self.open[name].ttl
+        kind = max((self.policy(name) for name in channels), key=lambda p: self._seconds(p.prefix)).prefix
+        kind = EPHEMERAL if is_ephemeral else kind
+        message = NaiveMessage(self.epoch, sequence, self.time, channels, data, event, set(channels), kind, owner)
+        self.published.append(message)
+        self.kept.append(message)
+        self._evict(message)
+
+    def _here(self, command: Here, entry: Entry) -> None:
+        given = {(attendance.channel, attendance.subject): attendance for attendance in command.members}
+        for sequence, channel in enumerate(dict.fromkeys(name for name, _ in given), entry.sequence):
+            before = self.members_of(channel)
+            cannot_open = self.limits.strict_channels or channel.isdigit()
+            can_join = self.resolve(channel) or not (cannot_open or len(self.open) >= self.limits.channels_limit)
+            joins, updates = [], []
+            for key in sorted(key for key in given if key[0] == channel):
+                data = bytes(given[key].data)
+                member = next((member for member in before if member.subject == key[1]), None)
+                if member is None:
+                    if can_join and len(self.members) < self.limits.members_limit:
+                        joins.append(NaiveMember(*key, data, sequence, entry.time, command.node))
+                        self.members.append(joins[-1])
+                    continue
+                member.holder, member.leaves_at = command.node, 0.0
+                if data not in (b"null", member.data):
+                    member.data = data
+                    updates.append(member)
+            if can_join:
+                self._tell(channel, sequence, len(before), joins, updates, [])
+
+    def _leave(self, command: Leave, entry: Entry) -> None:
+        for sequence, channel in enumerate(dict.fromkeys(name for name, _ in command.members), entry.sequence):
+            before = self.members_of(channel)
+            leaves = []
+            for key in dict.fromkeys(key for key in command.members if key[0] == channel):
+                for member in before:
+                    if member.subject == key[1] and member.leaves_at and member.leaves_at <= entry.time:
+                        self.members.remove(member)
+                        leaves.append(member.subject)
+            if self.resolve(channel):
+                self._tell(channel, sequence, len(before), [], [], leaves)
+
+    def _ask(self, member: NaiveMember, seconds: float, *, is_closed: bool = False) -> None:
+        then = self.time + seconds
+        member.leaves_at = min(member.leaves_at, then) if member.leaves_at else then
+        self.asked.append(((member.channel, member.subject), is_closed))
+
+    def _tell(
+        self, channel: str, sequence: int, before: int, joins: list[NaiveMember], updates: list[NaiveMember],
+        leaves: list[str],
+    ) -> None:  # fmt: skip
+        """A message, unless there is nothing to tell: too many members, and about as many as before."""
+        limit, now = self.limits.presence_limit, len(self.members_of(channel))
+        data: dict[str, Any] = {"count": now}
+        if now > limit:
+            rounded = [(len(str(count)), str(count)[:2]) for count in (before, now)]
+            if before > limit and rounded[0] == rounded[1]:
+                return
+        elif not (joins or updates or leaves):
+            return
+        else:
+            lists = {"joins": [m.view for m in joins], "updates": [m.view for m in updates], "leaves": leaves}
+            data |= {name: each for name, each in lists.items() if each}
+        text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+        self._add(sequence, (channel,), text.encode(), "presence", "")
+
+    def members_of(self, channel: str) -> list[NaiveMember]:
+        """In the order in which they joined; those who joined together by their subjects."""
+        return [member for member in self.members if member.channel == channel]
 
     def _known(self, command: Publish, producer: Producer) -> Outcome | None:
         """What a publication gets that is not the next one of its producer (PROD-2 to 5)."""
@@ -374,16 +473,21 @@ class NaiveState:
         assert {c.name: (c.id, c.ttl, c.expires) for c in snapshot.channels if c.id} == {
             name: (c.id, c.ttl, c.expires) for name, c in self.open.items()
         }
-        assert [
+        kept = [
             (m.sequence, m.time, m.channels, bytes(m.data), (m.attributes or NONE).event, m.retention_class, m.owner)
             for m in snapshot.messages
-        ] == [(m.sequence, m.time, m.channels, m.data, m.event, m.kind, m.owner) for m in self.kept]
+        ]
+        assert kept == [(m.sequence, m.time, m.channels, m.data, m.event, m.kind, m.owner) for m in self.kept]
         remembered = [(row.key, row.outcome) for row in snapshot.tables["keys"].in_order()]
         assert remembered == [(k, v[0]) for k, v in self.keys.items()]
         assert [
             (row.owner, row.name, row.epoch, row.first, row.published)
             for row in snapshot.tables["producers"].in_order()
         ] == [(*who, last.epoch, last.numbers.start, last.outcome) for who, last in self.producers.items()]
+        assert [
+            (row.channel, row.subject, bytes(row.data), row.sequence, row.time, row.holder, row.leaves_at)
+            for row in snapshot.tables["members"].in_order()
+        ] == [(m.channel, m.subject, m.data, m.sequence, m.since, m.holder, m.leaves_at) for m in self.members]
         assert snapshot.head.last_id == self.last_id
         reported = {c.name: c.closed_sequence for c in snapshot.channels}
         for name, closing in list(self.closings.items()):

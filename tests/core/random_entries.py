@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
+from msgspec import Raw
 from msgspec.structs import replace
 
+from pushup.core.attendance import Attendance, Away, Gone, Here, Leave
 from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Unread
 from pushup.core.commands import (
     Claim,
@@ -32,7 +34,7 @@ NAMES = ("a", "b", "c", "d", "tag:é", 'quote"\\', "\N{GRINNING FACE}")
 
 LIMITS = {
     "age": Limits(retention_seconds=4.0, channel_ttl_seconds=3.0),
-    "messages": Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=20.0),
+    "messages": Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=20.0, presence_limit=1),
     "bytes": Limits(retention_seconds=60.0, retention_bytes=6 * MESSAGE_OVERHEAD_BYTES, keys_limit=3),
     "strict": Limits(retention_seconds=15.0, channel_ttl_seconds=9.0, retention_messages=5, strict_channels=True),
     "policies": Limits(
@@ -82,6 +84,28 @@ class RandomProducers:
         return publication
 
 
+class RandomPresence:
+    """Users follow channels by three nodes, and leave."""
+
+    def __init__(self, random: Random, names: tuple[str, ...], users: tuple[str, ...] = ("x", "y", "z", "é\n")) -> None:
+        self._random = random
+        self._names = names
+        self._users = users
+
+    def command(self) -> Command:
+        random = self._random
+        node = random.choice(("n1", "n2", "n3"))
+        count = random.choice((1, 1, 2, 5))
+        keys = [(random.choice(self._names), random.choice(self._users)) for _ in range(count)]
+        kind = random.random()
+        if kind < 0.45:
+            data = random.choice((b"null", b"null", b'{"n":1}', '"é"'.encode()))
+            return Here(node, tuple([Attendance(*key, Raw(data)) for key in keys]))
+        if kind < 0.7:
+            return Away(node, tuple(keys), random.choice((0.0, 0.5, 2.0)), is_closed=random.random() < 0.3)
+        return Gone(node, 0.5) if kind < 0.75 else Leave(tuple(keys * 2))
+
+
 class RandomReaders:
     """Has some messages wait for readers; what becomes of them takes the place of some renewals."""
 
@@ -106,6 +130,7 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
     """An endless series of commands of all kinds, each with the seconds since the previous one."""
     published = 1
     producers = RandomProducers(of_producers := Random(str(random.getstate())))  # all else stays as it was without them
+    presence = RandomPresence(of_members := Random(f"presence {random.getstate()}"), names[:2])
     while True:
         drafts = [
             draft(
@@ -134,6 +159,8 @@ def random_commands(random: Random, *, names: tuple[str, ...] = NAMES) -> Iterat
             ),
             (20, 8, 4, 2, 2, 3, 1),
         )[0]
+        if of_members.random() < 0.1:
+            command = presence.command()
         published += command.width
         yield random.choice((0.0, 0.0, 0.0, 0.25, 0.25, 1.0, random.choice((0.0, 5.0, 20.0)))), command
 

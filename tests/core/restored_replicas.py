@@ -11,7 +11,7 @@ from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
 
 from .builders import EPOCH, draft
-from .random_entries import RandomProducers
+from .random_entries import RandomPresence, RandomProducers
 from .saved_checkpoint import SavedCheckpoint
 
 
@@ -25,6 +25,8 @@ def random_limits(random: Random) -> Limits:
         channels_limit=random.choice((3, 12, 40, 100_000)),
         keys_limit=random.choice((1, 3, 100_000)),
         strict_channels=random.random() < 0.1,
+        members_limit=random.choice((3, 100_000)),
+        presence_limit=random.choice((1, 200)),
         ephemeral_bytes=MESSAGE_OVERHEAD_BYTES * random.choice((3, 100_000)),
         channels=tuple([random_policy(random, prefix) for prefix in random.sample(PREFIXES, random.choice((0, 1, 3)))]),
     )
@@ -59,6 +61,7 @@ class RestoredReplicas:
         self.save()
         self.names = [f"c{number}" for number in range(channels)]
         random.shuffle(self.names)
+        self.presence = RandomPresence(random, tuple(self.names[:3]))
         self.time = 1000.0
         self.restored = 0
 
@@ -81,6 +84,7 @@ class RestoredReplicas:
         assert self.other.cursor == self.steady.cursor
         assert self.other.next_expiry == self.steady.next_expiry
         assert self.other.limits == self.steady.limits
+        assert [*self.other.members.rows()] == [*self.steady.members.rows()]
         assert len(self.other.channels) == len(self.steady.channels)
         assert self.other.cache.bytes == self.steady.cache.bytes
 
@@ -117,7 +121,9 @@ class RestoredReplicas:
         name = random.choice(self.names)
         if kind > 0.99:
             return Configure(random_limits(random))
-        if kind > 0.97:
+        if kind > 0.88:
+            return self.presence.command()
+        if kind > 0.86:
             return Continue(f"e{self.steady.cursor.sequence + 2}")
         ttl = random.choice((None, None, 0.5, 3.0, 20.0))
         if kind < 0.5:

@@ -16,7 +16,7 @@ from pushup.core.poll import Poll, Selection
 from pushup.core.reading import RECEIVED_OVERHEAD_BYTES
 
 from .builders import draft
-from .random_entries import RandomProducers
+from .random_entries import RandomPresence, RandomProducers
 from .simulated_clients import Client, Cluster, Node
 
 STEPS = 1500
@@ -31,7 +31,9 @@ LIMITS = {
         answer_limit_bytes=3 * RECEIVED_OVERHEAD_BYTES + 30,
         keys_limit=2,
     ),
-    "few messages": Limits(retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=25.0),
+    "few messages": Limits(
+        retention_seconds=30.0, retention_messages=3, channel_ttl_seconds=25.0, members_limit=5, presence_limit=2
+    ),
     "few bytes": Limits(
         retention_seconds=30.0,
         retention_bytes=6 * MESSAGE_OVERHEAD_BYTES,
@@ -67,6 +69,7 @@ class Steps:
         self.gaps_reported = 0
         self.with_key: Publish | None = None
         self.producers = RandomProducers(random)
+        self.presence = RandomPresence(random, ("a", "tag:é", "4711"))
 
     def selection(self) -> Selection:
         random = self.random
@@ -106,6 +109,8 @@ class Steps:
             return Configure(replace(limits, **changed) if random.random() < 0.6 else limits)
         if random.random() < 0.04:
             return self.erase()
+        if random.random() < 0.15:
+            return self.presence.command()
         if kind < (0.55 if self.strict else 0.72):
             if self.with_key is not None and random.random() < 0.1:
                 return self.with_key  # a publisher retries because it got no answer

@@ -15,21 +15,32 @@ import psutil
 import pytest
 
 from loadtest.load.servers import running
-from loadtest.reports.results import Figure
+from loadtest.reports.results import PAPER, Figure
 from loadtest.roussev import designs
 from loadtest.roussev.baselines import RESPONSE
 from loadtest.roussev.crowd import Crowd
-from loadtest.roussev.designs import ANY_NUMBER, DESIGNS, ONE_THREAD, PRE_THREADED, TABLE_1, TABLE_2, Load, Scale
+from loadtest.roussev.designs import (
+    ANY_NUMBER,
+    DESIGNS,
+    ONE_THREAD,
+    PRE_THREADED,
+    TABLE_1,
+    TABLE_2,
+    TABLE_2_DESIGN,
+    Load,
+    Scale,
+)
 from tests.loadtest.readable import assert_readable
 
 pytestmark = pytest.mark.xdist_group("designs")
 
 DELAY = 1.0
+PAPERS_LINES = [f"{TABLE_2_DESIGN}{PAPER}"]
 CLIENTS = 6
 
 TINY = Scale(
     clients=8, each=1, delays=(0.25, 0.5), whole=True, one_by_one=2, repeats=2, capacities=(3, 101),
-    table_2=(10, 30, 70, 100, 150, 200), others=(10,), others_each=1, many_clients=(10, 20), many_each=1, rounds=50,
+    table_2=(10, 15, 100), others=(15, 80, 150, 200), capacity_each=1, many_clients=(10, 20), many_each=1, rounds=50,
     service_seconds=0.6,
 )  # fmt: skip
 
@@ -127,10 +138,9 @@ def test_the_least_time_follows_from_the_number_of_workers() -> None:
 
 
 def test_the_experiment_gives_all_tables(tmp_path: Path) -> None:
-    """Table 1 has every design and the paper's numbers; the others: threads, capacities, many clients, the theorems."""
+    """Table 1 has every design and the paper's numbers; the others: capacities, many clients, the theorems."""
     tables, figures = designs.measure(TINY)
-    with_more_designs = ("more_than_fifteen", "no_penalty_at_200")  # they need accept_lock with many threads
-    assert_readable("designs", tables, tmp_path, but=with_more_designs)
+    assert_readable("designs", tables, tmp_path)
     by_name = {table.name: [dict(zip(table.columns, row, strict=True)) for row in table.rows] for table in tables}
     first = by_name["designs-table-1"]
     assert [(row["delay ms"], row["design"]) for row in first] == [(ms, name) for ms in (250, 500) for name in DESIGNS]
@@ -146,19 +156,31 @@ def test_the_experiment_gives_all_tables(tmp_path: Path) -> None:
         # 8 at best, and more if the iterative server was interrupted. With its requests miscounted: 2, or 32.
         fast = float(row["times as fast as iterative"])
         assert fast == 1.0 if whole else 2.5 < fast < 16 if row["design"] in ANY_NUMBER else fast > 0.5
-    second = by_name["designs-table-2"]
-    assert [(row["design"], row["threads"], row["paper, 2,800 requests ms"]) for row in second][:2] == [
-        ("concurrent_queue", 10, 70_312), ("concurrent_queue", 30, 23_781),
-    ]  # fmt: skip
-    assert {row["design"] for row in second} == set(PRE_THREADED)
     assert [(row["design"], row["capacity"]) for row in by_name["designs-capacities"]] == [
         (name, capacity) for name in ("shared_buffer", "hash_table") for capacity in (3, 101)
     ]
     assert [row["clients"] for row in by_name["designs-most-clients"]] == [10] * 7 + [20] * 7
     assert len(by_name["designs-theorems"]) == 21
     assert len(by_name["designs-probes-in-service"]) == 5
-    assert [figure.name for figure in figures] == ["designs-threads", "designs-cost", "designs-theorems"]
+    assert [figure.name for figure in figures] == ["designs-cost", "designs-theorems"]
     assert all(figure.lines for figure in figures)
+
+
+def test_numbers_of_threads(tmp_path: Path) -> None:
+    """Each design with few threads and with many, the middle one of all rounds; Table 2 has the paper's numbers."""
+    tables, (figure,) = designs.measure_threads(TINY._replace(clients=40))
+    assert_readable("designs-threads", tables, tmp_path)
+    rows = [dict(zip(tables[0].columns, row, strict=True)) for row in tables[0].rows]
+    assert [(row["threads"], row["paper, 2,800 requests ms"]) for row in rows[:3]] == [
+        (10, 70_312), (15, "-"), (100, "-"),
+    ]  # fmt: skip
+    assert {row["design"] for row in rows} == set(PRE_THREADED) == set(figure.lines) - {"at most", *PAPERS_LINES}
+    by = {(row["design"], row["threads"]): float(row["took ms"]) for row in rows}
+    for row in rows:
+        least, most = map(float, str(row["took ms, from to"]).split())
+        assert (row["runs"], row["refused"], row["unanswered"]) == (2, 0, 0)
+        assert least <= by[row["design"], row["threads"]] + 1 <= most + 2
+    assert by["accept_lock", 15] > 1.5 * by["accept_lock", 80]
 
 
 def test_a_small_buffer_makes_the_accepting_thread_wait() -> None:

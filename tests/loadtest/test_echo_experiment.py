@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from loadtest.libman import claims, experiment
+from loadtest.libman import claims, experiment, idle_connections
 from loadtest.libman.client import WINDOW, Measured, Stream, StreamFailed
 from loadtest.libman.experiment import Scale
 from loadtest.libman.runs import BEST, SYNCH, URING, Kind, Run, Runs, kinds, measure_kind, native_kinds
@@ -298,3 +298,12 @@ def test_few_and_many_connections_are_told_apart() -> None:
     assert few[0] == pytest.approx(1.2)
     assert many[0] == pytest.approx(2.0)
     assert few[1] == many[1] == claims.AGREES
+
+
+def test_idle_connections_cost_select_and_poll(tmp_path: Path) -> None:
+    """Beside 900 connections that do nothing, a message costs select and poll several times as much, but not epoll."""
+    tables, (figure,) = idle_connections.measure(idle_connections.Scale((0, 900), 0.2, 1))
+    assert_readable("idle-connections", tables, tmp_path)
+    assert not tables[0].failed
+    ratios = {wait: points[1][1] / points[0][1] for wait, points in figure.lines.items()}
+    assert ratios["epoll"] < min(ratios["select"], ratios["poll"]) / 1.5

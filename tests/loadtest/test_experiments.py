@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 from loadtest.beyond import journal, kills
-from loadtest.hsu import blocked_client, growing_output, slow_backend
+from loadtest.hsu import blocked_client, growing_output, recorded_game, slow_backend
 from loadtest.hsu.blocked_client import Replay
+from loadtest.hsu.slow_backend import Scale
+from loadtest.liu import range_operations
 from loadtest.reports.results import Figure, Table
 from tests.loadtest.readable import assert_readable
 
@@ -40,6 +42,19 @@ def test_what_a_blocked_link_holds_does_not_depend_on_the_traffic(tmp_path: Path
     assert 0.5 < size / same_size < 2
 
 
+def test_a_recorded_game_is_replayed(tmp_path: Path) -> None:
+    """A move follows another at its table; each replay has these messages, and only plain writes make others wait."""
+    replay = Replay(before=0.5, seconds=4.5)
+    tables, _ = recorded_game.measure(recorded_game.Scale(50, replay, blocked=(3.5,), rounds=1))
+    assert_readable("recorded-game", tables, tmp_path, but=["many_players"])
+    buffered, plain = (dict(zip(tables[0].columns, row, strict=True)) for row in tables[0].rows)
+    moves, out = int(buffered["messages in"]), int(buffered["messages out"])
+    assert moves > 60
+    assert 4 * moves < out < 5 * moves
+    assert buffered["received %"] == 100
+    assert float(buffered["100 longest s"]) < float(plain["100 longest s"]) / 2
+
+
 def test_output_grows_up_to_its_limit(tmp_path: Path) -> None:
     """A stream whose client reads again in time stays open, one beyond the limit is closed; both have everything."""
     (table,), _ = growing_output.measure((0.3, None), rate=100.0)
@@ -53,20 +68,28 @@ def test_output_grows_up_to_its_limit(tmp_path: Path) -> None:
     assert not table.failed
 
 
-def test_few_calls_of_a_slow_backend_run_concurrently(tmp_path: Path) -> None:
-    """All polls that wait for it are answered, at most 20 calls run at a time, and no file is left open."""
-    tables, _ = slow_backend.measure(polls=100, sleep=1.0, deadline=2.5, seconds=2.0)
+def test_a_slow_backend_delays_only_those_who_need_it(tmp_path: Path) -> None:
+    """All polls are served, 20 at a time or one after the other; only a handler that blocks makes everybody wait."""
+    tables, (figure,) = slow_backend.measure(Scale(polls=60, calls=(0.1,), seconds=1.0, rounds=1))
     assert_readable("slow-backend", tables, tmp_path)
     delays, polls = tables
-    assert [row[0] for row in polls.rows] == [slow_backend.POOL, slow_backend.PROCESS]
-    for helper, count, served, refused, other, unanswered, most, left in polls.rows:
-        assert count == 100
-        assert (other, unanswered, left) == (0, 0, 0), helper
-        assert served == 40, helper
-        assert refused == 60, helper
-        assert most == 20, helper
-    assert [row[1] for row in delays.rows] == ["idle", "busy"] * 2
-    assert all(int(row[2]) > 0 for row in delays.rows)
+    for helper, call, count, served, refused, unanswered, seconds, most, left in polls.rows:
+        assert (count, served, refused, unanswered, left) == (60, 60, 0, 0, 0), helper
+        assert int(most) in ({1} if helper == slow_backend.BLOCKING else range(11, 21)), helper
+        assert float(seconds) >= float(call) * 60 / float(most)
+    assert all(int(row[2]) > 50 for row in delays.rows)
+    assert {*figure.lines} == {*slow_backend.HELPERS}
+    idle, blocked = (seconds for _, seconds in figure.lines[slow_backend.BLOCKING])
+    assert blocked > 0.5
+    assert max(idle, figure.lines[slow_backend.POOL][-1][1], figure.lines[slow_backend.PROCESS][-1][1]) < blocked / 3
+
+
+def test_operations_on_large_trees(tmp_path: Path) -> None:
+    """In a tree of a thousand times as many items they take a few times as long."""
+    tables, _ = range_operations.measure(range_operations.Scale((100, 100_000), 300, 3))
+    assert_readable("range-operations", tables, tmp_path)
+    (_, *few), (_, *many) = tables[0].rows
+    assert all(float(long) < 50 * float(short) for short, long in zip(few, many, strict=True))
 
 
 def test_commits_in_groups_are_faster() -> None:

@@ -67,6 +67,22 @@ def test_everything_is_received_and_measured(tables: tuple[Table, Table, Table],
         assert float(seen["locust's share of its processor"]) > 0
 
 
+def test_connections_can_be_closed_after_each_response(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request has its own connection, the cases are measured one by one, and everything arrives nevertheless."""
+    with running() as server:
+        client = CountedClient(f"http://{server.host}:{server.port}", closing=True)
+        for _ in range(3):
+            assert client.get("/healthz")[0] == 200
+        assert b"\npushup_connections_accepted_total 4.0\n" in client.get("/metrics")[1]
+    monkeypatch.setattr(push_or_pull, "METHODS", push_or_pull.METHODS[1:])
+    tables, _ = push_or_pull.measure((5,), Pace((1.0,), 0.2, 5.0, 2), closing=True)
+    assert_readable("traffic-closing", tables, tmp_path, but=("table_1_closing", "table_2_closing"))
+    for row in tables[2].rows:
+        seen = dict(zip(tables[2].columns, row, strict=True))
+        assert (seen["published"], seen["received %"], seen["failed polls"]) == (2, 100, 0)
+        assert float(seen["polls a message"]) >= 5
+
+
 def test_the_client_counts_bytes_on_the_wire() -> None:
     """It counts the heads and bodies of several requests and responses on one connection."""
     with running() as server:

@@ -6,7 +6,7 @@ import pytest
 
 from loadtest.liu import threads_or_events
 from loadtest.load.servers import Server, running
-from loadtest.reports.readings.pushup import a_thread_for_each_request
+from loadtest.reports.readings.pushup import a_thread_for_each_request, until_messages_are_lost
 from loadtest.reports.results import Table, Value
 from loadtest.reports.saved import Saved
 from tests.loadtest.readable import assert_readable
@@ -65,14 +65,30 @@ def test_the_median_of_the_rounds_and_their_spread() -> None:
     assert trip == received == cost == "1 9"
 
 
-def test_both_loads_are_measured(tmp_path: Path) -> None:
-    """The second one has a table of its own, and a figure of what was received."""
-    scale = threads_or_events.Scale((20,), 0.5, 1, (30,), 0.5, 1)
+def test_all_loads_are_measured(tmp_path: Path) -> None:
+    """The others than the first have tables of their own, and figures of what was received."""
+    scale = threads_or_events.Scale((20,), 0.5, 1, (30,), 0.5, 1, 10, (0.25,))
     tables, figures = threads_or_events.measure_all(scale)
-    assert [table.name for table in tables] == ["threads-or-events", "threads-or-events-overload"]
+    assert [table.name for table in tables] == [
+        "threads-or-events", "threads-or-events-overload", "threads-or-events-loss",
+    ]  # fmt: skip
     assert [row[0] for row in tables[1].rows] == [30, 30, 30]
-    assert figures[-1].name == "threads-or-events-overload-received"
-    assert "every 0.5 s" in figures[-1].title
+    assert [tuple(row[:3]) for row in tables[2].rows] == [(40.0, 10, kind) for kind in KINDS]
+    assert [figure.name for figure in figures[-2:]] == ["threads-or-events-overload-received", "threads-or-events-loss"]
+    assert "every 0.5 s" in figures[-2].title
+    assert figures[-1].lines == {kind: [(40.0, 100.0)] for kind in KINDS}
+
+
+def test_the_load_at_which_messages_are_lost(tmp_path: Path) -> None:
+    """The greatest load of which everything arrives counts, for the paper's design and for events."""
+    received = {"threads": (10.0, 10.0), "threads for requests": (99.95, 80.0), "events": (100.0, 100.0)}
+    rows = [
+        (due, kind, share) for kind, each in received.items() for due, share in zip((2000.0, 4000.0), each, strict=True)
+    ]
+    Table("threads-or-events-loss", "", ("due a second", "server", "received %"), rows).write(tmp_path, {})
+    found = until_messages_are_lost(Saved(tmp_path))
+    assert found.ours == "everything up to 4,000 deliveries a second, with threads up to 2,000"
+    assert found.verdict == "yes"
 
 
 def test_a_server_that_gives_up_is_a_result() -> None:

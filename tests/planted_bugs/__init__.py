@@ -3,7 +3,7 @@
 | file | what it defines |
 |---|---|
 | `bug` | a bug as a change of text, and a copy of the source to make it in |
-| `core`, `retention`, `erasure`, `producers`, `unread`, `server`, `journal`, `redis`, `leases`, `reports` | the bugs, by where they are |
+| `core`, `retention`, `erasure`, `producers`, `unread`, `presence`, `server`, `journal`, `redis`, `leases`, `reports` | the bugs, by where they are |
 | `found_by_tests`, `outbox`, `workers`, `tokens` | those that only a test can find; of the relay; of a server with workers; of tokens and keys |
 | `hunting` | tries one bug |
 | `hunt` | what runs in the copy: seeds until a promise is broken |
@@ -18,6 +18,7 @@ from tests.planted_bugs import (
     journal,
     leases,
     outbox,
+    presence,
     producers,
     redis,
     reports,
@@ -29,7 +30,7 @@ from tests.planted_bugs import (
 )
 
 _FILES = (
-    core, retention, erasure, producers, unread, outbox, server, journal, redis, leases, reports, found_by_tests, workers, tokens,
+    core, retention, erasure, producers, unread, presence, outbox, server, journal, redis, leases, reports, found_by_tests, workers, tokens,
 )  # fmt: skip
 
 BUGS = tuple([bug for file in _FILES for bug in file.BUGS])

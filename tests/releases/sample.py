@@ -17,6 +17,7 @@ from msgspec import Raw, structs
 from pushup import __version__
 from pushup.broadcast.formats import FORMAT
 from pushup.broadcast.journal_file import JournalFile
+from pushup.core.attendance import Attendance, Away, Gone, Here, Leave
 from pushup.core.channel import Attributes, Unread
 from pushup.core.commands import (
     Claim,
@@ -55,6 +56,7 @@ POLICY = ChannelPolicy(
     retention_messages=2,
     retention_bytes=100_000,
     channel_ttl_seconds=200.0,
+    presence=True,
     share=2.0,
 )
 
@@ -87,10 +89,16 @@ SAVED: tuple[Command, ...] = (
     *[Expire() for _ in range(3)],
     Claim(("a2-24",)),
     Publish((Draft(("kept", "new"), Raw(b'"waits"'), unread=Unread(60.0, ("ann", "ben"))),)),
+    Here("node 1", (Attendance("brief:1", "ann", Raw(b'{"name": "Ann"}')), Attendance("met", "ben"))),
+    Away("node 1", (("brief:1", "ann"),), 30.0),
 )
 """What the checkpoint contains: rows of every kind, with every field."""
 
 ADDED: tuple[Command, ...] = (
+    Here("node 2", (Attendance("brief:1", "ben", Raw(b'{"name": "Ben"}')), Attendance("met", "ann", Raw(b"1")))),
+    Away("node 2", (("met", "ann"), ("brief:1", "ben")), 0.5, is_closed=True),
+    Gone("node 1", 30.0),
+    Leave((("met", "ann"), ("brief:1", "ann"))),
     Read("ann", ("a2-29",)),
     Told(("a2-24",)),
     Claim(("a2-23",)),

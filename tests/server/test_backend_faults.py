@@ -312,9 +312,10 @@ class ThreadReactor(Clock):
         self._calls.put(lambda: function(*args, **kw))
 
     def take_up(self, count: int) -> None:
-        """Make this many calls from threads."""
+        """Make this many calls from threads, each in a turn of its own."""
         for _ in range(count):
             self._calls.get(timeout=10)()
+            self.advance(0)
 
 
 class DatabaseConnection:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -87,13 +88,28 @@ def test_a_server_that_was_killed_calls_when_it_is_back(serve: Serve, applicatio
     assert len(calls) == 2
 
 
+def metrics(caller: Caller) -> str:
+    return caller.call("GET", "/metrics").text
+
+
+def waiting(page: str) -> bool:
+    """Whether a worker knows of anything that waits."""
+    return any(float(count) for count in re.findall(r"^pushup_webhooks_waiting\S* (\S+)$", page, re.MULTILINE))
+
+
 def test_one_of_two_workers_calls(serve: Serve, application: WebBackend) -> None:
-    """Whichever of them published, and whichever was asked by readers."""
+    """The other one leaves it alone until the application has answered."""
+
+    def answer_slowly(question: Question) -> Verdict:
+        time.sleep(1.2)  # each looks every second for what it can claim
+        return Verdict(204)
+
+    application.answer = answer_slowly
     with serve("--workers", "2", **settings(application)) as server, server.caller() as caller:
         server.expect_log("the parent process has ended")
         ids = [publish(caller, 0.5, "ann", "bob") for _ in range(5)]
         wait_until(lambda: application.count >= 5, "the calls")
-        time.sleep(1.5)  # in which the other worker would call
+        wait_until(lambda: not waiting(metrics(caller)), "the end of what waits")
         assert sorted(call.headers["webhook-id"] for call in application.questions) == sorted(ids)
         for call in application.questions:
             check(call, call.headers["webhook-id"], ["ann", "bob"])

@@ -5,6 +5,7 @@
 | `plan` | what a seed does: the cluster, the clients, the faults, each with its time |
 | `lease_plan` | plans around leases: nodes that are slow, stopped, cut off or joining |
 | `producers`, `producer_plan` | producers with an outbox, judged by what they are told; plans with them |
+| `presence`, `presence_plan` | users who follow channels in tabs, and who reads who is there; plans with both |
 | `unread`, `application`, `unread_plan` | messages that wait for readers; the application; plans with both |
 | `steps` | what a plan consists of |
 | `simulation` | one run: builds the cluster, carries out the plan, heals everything, checks the end |

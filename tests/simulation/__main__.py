@@ -11,10 +11,11 @@ from pathlib import Path
 from twisted.logger import globalLogBeginner
 
 from loadtest.history.file import write_history
-from tests.simulation.plan import ERASURES, LEASES, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
+from tests.simulation.plan import ERASURES, LEASES, PRESENCE, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
 from tests.simulation.reach import (
     ERASURE_STATES,
     LEASE_STATES,
+    PRESENCE_STATES,
     PRODUCER_STATES,
     STATES,
     STRANGER_STATES,
@@ -62,6 +63,7 @@ def main() -> int:
     parser.add_argument("--users", action="store_true", help="users whose tokens are revoked: seeds u0, u1, ...")
     parser.add_argument("--erasures", action="store_true", help="messages are deleted: seeds e0, e1, ...")
     parser.add_argument("--producers", action="store_true", help="producers number their messages: seeds p0, p1, ...")
+    parser.add_argument("--presence", action="store_true", help="channels have members: seeds m0, m1, ...")
     parser.add_argument("--unread", action="store_true", help="messages wait for readers: seeds n0, n1, ...")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seed", help="tell the story of this one")
@@ -87,6 +89,8 @@ def main() -> int:
         family, states = ERASURES, ERASURE_STATES
     elif options.producers:
         family, states = PRODUCERS, PRODUCER_STATES
+    elif options.presence:
+        family, states = PRESENCE, PRESENCE_STATES
     elif options.unread:
         family, states = UNREAD, UNREAD_STATES
     seeds = [f"{family}{n}" for n in range(options.first, options.first + options.seeds)]

@@ -45,6 +45,8 @@ class ObservedNode:
         self._on_state = on_state
         self._name = name
         self._node = node
+        self.before_entry: Callable[[Node[Holder], Entry], Callable[[], None] | None] = lambda node, entry: None
+        """Called before each entry; what it returns is called after it."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
@@ -71,7 +73,10 @@ class ObservedNode:
         if isinstance(command, Publish) and f"poison for {self._name} ".encode() in bytes(command.messages[0].data):
             raise RuntimeError(BUG)
         before = state.message_count + len(state.channels)
+        after = self.before_entry(self._node, entry)
         outcome = self._node.apply(entry)
+        if after is not None:
+            after()
         due = state.next_expiry
         if isinstance(command, Expire) and due is not None and due <= entry.time:
             self._world.reach("an entry had more to expire than it may")

@@ -12,6 +12,7 @@ from typing import Any
 from pushup.core.limits import ChannelPolicy
 from tests.simulation.erasure_plan import make_erasure_plan
 from tests.simulation.lease_plan import make_lease_plan
+from tests.simulation.presence_plan import make_presence_plan
 from tests.simulation.producer_plan import make_producer_plan
 from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
 from tests.simulation.stranger_plan import make_stranger_plan
@@ -80,6 +81,9 @@ ERASURES = "e"
 PRODUCERS = "p"
 """Seeds that begin with this have producers that number their messages."""
 
+PRESENCE = "m"
+"""Seeds that begin with this have channels with members."""
+
 UNREAD = "n"
 """Seeds that begin with this have messages that wait for readers."""
 
@@ -96,6 +100,8 @@ def make_plan(seed: str) -> Plan:
         return make_erasure_plan(seed, _cluster_plan, _workers_plan)
     if seed.startswith(PRODUCERS):
         return make_producer_plan(seed, _cluster_plan, _workers_plan)
+    if seed.startswith(PRESENCE):
+        return make_presence_plan(seed, _cluster_plan, _workers_plan)
     if seed.startswith(UNREAD):
         return make_unread_plan(seed, _cluster_plan, _workers_plan)
     return _workers_plan(seed) if seed.startswith(WORKERS) else _cluster_plan(seed)

@@ -102,6 +102,16 @@ PRODUCER_STATES = (
 )
 """The same for a long run of seeds with producers."""
 
+PRESENCE_STATES = (
+    "a member has left",
+    "a member was named, while all was calm",
+    "a list of members was compared with the messages",
+    "a node continued with another state while it held polls",
+    "a stream ended in order",
+    "two faults at once",
+)
+"""The same for a long run of seeds with members."""
+
 UNREAD_STATES = (
     "the application was called",
     "the application was called again about what it knew",

@@ -75,6 +75,8 @@ class Server:
         """Since when it has been too old for the log, and could know."""
         self.starts = 0
         self.on_start: Callable[[Clock], None] = lambda clock: None
+        self.before_entry: Callable[[Node[Holder], Entry], Callable[[], None] | None] = lambda node, entry: None
+        """See `ObservedNode.before_entry`."""
         self.on_entry: Callable[[Entry, Outcome], None] = lambda entry, outcome: None
         """Called with each entry that it has applied."""
         self.on_state: Callable[[str, int], None] = lambda epoch, sequence: None
@@ -177,6 +179,7 @@ class Server:
         observed_node = ObservedNode(
             self.world, self.name, self.node, lambda *applied: self.on_entry(*applied), lambda *end: self.on_state(*end)
         )
+        observed_node.before_entry = self.before_entry
         node = observed.follower = cast(Node[Holder], observed_node)
         self._listening = ListeningSocket(self.name)
         self._readers = host.reactor.readers

@@ -14,11 +14,12 @@ from loadtest.history import events
 from loadtest.history.events import BrokenPromise, Event
 from pushup.backends.webhook import WebhookSettings
 from pushup.broadcast.redis.scripts import SCRIPTS
-from pushup.core import state
+from pushup.core import members, state
 from pushup.core.commands import Entry, Outcome
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.net.api.schemas import StreamLimits
+from pushup.node import presence
 from pushup.node.drain import DrainLimits
 from pushup.settings.channel_policies import ChannelSettings, ChannelTable
 from pushup.settings.server import ServerSettings
@@ -35,6 +36,8 @@ from tests.simulation.other_cluster import OtherCluster
 from tests.simulation.parent import HOST as PARENT
 from tests.simulation.parent import Parent
 from tests.simulation.plan import LIMITS, WEIGHTS
+from tests.simulation.presence import GHOST_SECONDS, GONE_AT_MOST, HIDDEN_SECONDS, POLICY, LeavesSeen, Tab, Tabs
+from tests.simulation.presence import SETTINGS as PRESENCE
 from tests.simulation.probes import Probes
 from tests.simulation.producers import Producers
 from tests.simulation.record import Record
@@ -116,6 +119,12 @@ class Simulation:
             self.users = Users(self.world, self.network, self.record)
             rules = tuple([ChannelTable(prefix=name, poll="anyone") for name in NAMES])  # for clients without a user
             settings = structs.replace(settings, tokens=TOKENS, channels=ChannelSettings(channels=rules))
+        self.tabs: Tabs | None = None
+        if "presence" in setup:
+            rules = (*settings.channels.channels, ChannelTable(prefix="room", poll="anyone"))
+            settings = structs.replace(
+                settings, presence=PRESENCE, channels=ChannelSettings(channels=rules), queue=Limits(channels=(POLICY,))
+            )
         self.unread: UnreadMessages | None = None
         if "unread_limit" in setup:
             self.unread = UnreadMessages(self.world, self.network, self.record)
@@ -135,6 +144,12 @@ class Simulation:
         ]
         if self.parent is not None:
             self.parent.on_given_up = self._give_up
+        if "presence" in setup:
+            members.GONE_AT_MOST = presence.GONE_AT_MOST = GONE_AT_MOST
+            self.tabs = Tabs(self.world, self.network, self.record, self.servers)
+            leaves = LeavesSeen(self.tabs)
+            for server in self.servers:
+                server.before_entry = leaves.before
         for server in self.servers:
             for link in self.network.both(server.name, REDIS if self.parent is None else PARENT):
                 link.seconds = setup["delay"]
@@ -155,6 +170,8 @@ class Simulation:
         if "producers" in setup:
             hosts = ["balancer", *[server.name for server in self.servers]]
             self.producers = Producers(self.world, self.network, self.record, hosts, setup["producers"])
+        if self.tabs is not None:
+            self.tabs.watch()
         self.publishers = [Publisher(self.world, self.network, f"p{n}", self.record) for n in range(3)]
         for publisher in self.publishers:
             publisher.unread = self.unread
@@ -202,6 +219,8 @@ class Simulation:
         self._finish()
         if self.producers is not None:
             self.producers.check()
+        if self.tabs is not None:
+            self._finish_tabs(self.tabs)
         inside.check_equal(self)
         self.record.take(events.End(at=self.record.now))
         self._stop()
@@ -243,6 +262,8 @@ class Simulation:
     def _note_fault(self) -> None:
         if self.unread is not None:
             self.unread.faults.append(self.world.now)
+        if self.tabs is not None and self._last_fault is not None:
+            self.tabs.faults.append(self.world.now)
 
     def _note_entry(self, entry: Entry, outcome: Outcome) -> None:
         if self.unread is not None:
@@ -333,6 +354,14 @@ class Simulation:
         if self.other is not None:
             self.other.check()
 
+    def _finish_tabs(self, tabs: Tabs) -> None:
+        """Let half of the tabs go without a word, and wait until nobody knows them."""
+        for number, tab in tabs.tabs.items():
+            if number % 2:
+                tab.close()
+        self.world.run(self.world.now + HIDDEN_SECONDS + GHOST_SECONDS)
+        tabs.check_end()
+
     @property
     def _last_unread(self) -> tuple[float, tuple[str, ...]] | None:
         return (LAST_UNREAD_SECONDS, READERS) if self.plan.setup.get("unread_limit", 0) > 100 else None
@@ -350,6 +379,8 @@ class Simulation:
         for subscriber in self.subscribers.values():
             subscriber.leave()
         self.probes.leave()
+        if self.tabs is not None:
+            self.tabs.leave()
         if self.producers is not None:
             self.producers.leave()
         if self.other is not None:
@@ -447,6 +478,32 @@ class Simulation:
     def do_take_over(self, producer: int) -> None:
         assert self.producers is not None
         self.producers.outboxes[producer].take_over()
+
+    def do_tab(
+        self,
+        number: int,
+        subject: str,
+        channels: tuple[str, ...],
+        streams: bool,
+        direct: bool,
+        pause: float,
+        is_named: bool,
+    ) -> None:
+        assert self.tabs is not None
+        hosts = [server.name for server in self.servers] if direct else ["balancer"]
+        name = f"tab {number} of {subject} since {self.world.now - START:.1f}"
+        tab = Tab(
+            self.tabs, name, hosts, subject=subject, channels=channels, streams=streams, pause=pause, is_named=is_named
+        )
+        self.tabs.open(number, tab)
+
+    def do_hide_tab(self, number: int, hidden: bool) -> None:
+        if self.tabs is not None and number in self.tabs.tabs:
+            self.tabs.tabs[number].is_hidden = hidden
+
+    def do_close_tab(self, number: int, says: bool) -> None:
+        if self.tabs is not None and number in self.tabs.tabs:
+            self.tabs.tabs[number].close(says=says)
 
     def do_hang_producer(self, producer: int, seconds: float) -> None:
         assert self.producers is not None
@@ -965,7 +1022,7 @@ def simulate(plan: Plan, observe: Callable[[Simulation], None] | None = None) ->
 def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Result:
     broken = ""
     expire_at_most = state.EXPIRE_AT_MOST
-    unsent_limit = link_module.UNSENT_LIMIT_BYTES
+    unsent_limit, gone_at_most = link_module.UNSENT_LIMIT_BYTES, members.GONE_AT_MOST
     simulation = Simulation(plan)
     if observe is not None:
         observe(simulation)
@@ -981,6 +1038,7 @@ def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Resul
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
         link_module.UNSENT_LIMIT_BYTES = unsent_limit
+        members.GONE_AT_MOST = presence.GONE_AT_MOST = gone_at_most
         for server in simulation.servers:
             server.forget()
         if simulation.other is not None:

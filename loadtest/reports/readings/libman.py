@@ -1,4 +1,7 @@
-"""The readings of Libman & Gilbourd: what `loadtest/libman/claims.py` has judged, and the figures' highest rates."""
+"""The readings of Libman & Gilbourd: what `loadtest/libman/claims.py` has judged, and the figures' highest rates.
+
+They are of the engines in C, or of those in Python as long as the engines in C have not been measured.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from statistics import geometric_mean
 from loadtest.libman.claims import NOISE, PAPERS_GAIN
 from loadtest.reports.readings.found import Criterion, Found, span
 from loadtest.reports.results import shown
-from loadtest.reports.saved import NotMeasured, Saved, number, some
+from loadtest.reports.saved import NotMeasured, Row, Saved, number, some
 
 FEW, MANY = 100, 1000
 """Connections: at most, and at least; the paper gives no numbers."""
@@ -18,9 +21,16 @@ TIME = "processor time"
 """Most rates in bits/s are the client's, which is at its limit."""
 
 
-def _claim(claim: str, measure: str, least: float, saved: Saved, *, table: str = "echo-claims") -> Found:
+def _rows(saved: Saved, table: str, **where: object) -> list[Row]:
+    try:
+        return saved.rows(table.replace("echo", "echo-native", 1), **where)
+    except NotMeasured:
+        return saved.rows(table, **where)
+
+
+def _claim(claim: str, measure: str, least: float, saved: Saved) -> Found:
     """The pairs that a claim compares, by one measure."""
-    rows = some([row for row in saved.rows(table, measure=measure) if row["claim"].startswith(claim)])
+    rows = some([row for row in _rows(saved, "echo-claims", measure=measure) if row["claim"].startswith(claim)])
     ratios = [number(row, "ours") for row in rows]
     text = shown(geometric_mean(ratios)) + (f" (pairs {span(ratios)})" if len(ratios) > 1 else "")
     rules = [
@@ -34,9 +44,8 @@ true_is_best = partial(_claim, "true asynchronous I/O is best", TIME, FASTER)
 no_overhead = partial(_claim, "emulation costs nothing", TIME, NOT_SLOWER)
 gain_in_throughput = partial(_claim, "faster than ACE's reactor", "bits/s", PAPERS_GAIN[0])
 gain_in_response_times = partial(_claim, "faster than ACE's reactor", "response time", PAPERS_GAIN[0])
-_native = partial(_claim, table="echo-native-claims")
-posix_aio = partial(_native, "POSIX AIO is not", "bits/s", FASTER)
-kernels_aio = partial(_native, "the kernel's asynchronous I/O scales", "bits/s", FASTER)
+posix_aio = partial(_claim, "POSIX AIO is not", "bits/s", FASTER)
+kernels_aio = partial(_claim, "the kernel's asynchronous I/O scales", "bits/s", FASTER)
 
 
 def _waiting(better: str, other: str, low: int, high: int, saved: Saved) -> Found:
@@ -44,7 +53,7 @@ def _waiting(better: str, other: str, low: int, high: int, saved: Saved) -> Foun
     costs = [
         {
             row["connections"]: number(row, "server's us a message")
-            for row in saved.rows("echo", engine="emulated", wait=wait, threads="-")
+            for row in _rows(saved, "echo", engine="emulated", wait=wait, threads="-")
             if low <= row["connections"] <= high
         }
         for wait in (better, other)
@@ -65,7 +74,7 @@ def _most(kinds: tuple[tuple[str, str], ...], saved: Saved) -> Found:
     """The highest rate of each kind, and with how many connections."""
     parts = []
     for engine, wait in kinds:
-        rows = saved.rows("echo", engine=engine, wait=wait)
+        rows = _rows(saved, "echo", engine=engine, wait=wait)
         best = max(rows, key=lambda row: number(row, "Mbit/s"))
         name = engine if wait == "-" else f"{engine} {wait}"
         parts.append(f"{name} {shown(number(best, 'Mbit/s'))} Mbit/s ({best['connections']:,} connections)")

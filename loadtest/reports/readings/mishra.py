@@ -133,6 +133,12 @@ def switches(saved: Saved) -> Found:
     return Found(f"{shown(threads)} switches an event, with events {shown(events)}", rules)
 
 
+def selects(saved: Saved) -> Found:
+    """The cost of a `select` is that of an event, if there is no more than one."""
+    calls = median(number(row, "select calls an event") for row in saved.rows("group-latency", implementation=EVENTS))
+    return Found(f"{shown(calls)} calls an event", (Criterion("select calls an event", calls, most=CLEARLY),))
+
+
 def _micro(column: str, saved: Saved) -> dict[str, float]:
     """The cost in Python, and in C if there is a compiler."""
     rows = {row[""]: row for row in saved.rows("group-micro-costs")}

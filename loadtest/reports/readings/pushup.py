@@ -11,7 +11,7 @@ from statistics import mean, median
 from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2
 from loadtest.reports.readings.found import Criterion, Found, beside, span
 from loadtest.reports.results import shown
-from loadtest.reports.saved import NotMeasured, Saved, number
+from loadtest.reports.saved import NotMeasured, Row, Saved, number
 
 PAPERS_MEGABYTES = 8 * 1024
 MILLISECONDS = 10
@@ -24,6 +24,9 @@ EVERYTHING = 99.9
 VERY_LITTLE = 1.1
 MUCH = 5
 SIGNIFICANT = 1.5
+AS_THE_LOGARITHM = 2
+"""By how much more than the logarithm a time may grow: more memory is slower, too."""
+
 ALIKE = (0.75, 1.33)
 COST = "server's us a delivery"
 THREADS = "threads for requests"
@@ -53,6 +56,7 @@ def _papers(saved: Saved, name: str, paper: By) -> Found:
         (number(row, f"{interval:g} s"), value)
         for row in rows
         for interval, value in zip(INTERVALS, paper[row["connections"], row["method"]], strict=True)
+        if f"{interval:g} s" in row
     )
 
 
@@ -65,12 +69,19 @@ def within_milliseconds(saved: Saved) -> Found:
     return Found(f"at most {text}", tuple(rules))
 
 
-def table_1(saved: Saved) -> Found:
-    return _papers(saved, "traffic", TABLE_1)
+table_1 = partial(_papers, name="traffic", paper=TABLE_1)
+table_2 = partial(_papers, name="trip-time", paper=TABLE_2)
+table_1_closing = partial(_papers, name="traffic-closing", paper=TABLE_1)
+table_2_closing = partial(_papers, name="trip-time-closing", paper=TABLE_2)
 
 
-def table_2(saved: Saved) -> Found:
-    return _papers(saved, "trip-time", TABLE_2)
+def _all_received(saved: Saved, name: str) -> Found:
+    least = min(number(row, "received %") for row in saved.rows(name))
+    return Found(f"{shown(least)} % or more in each case", (Criterion("received in each case, %", least, 100),))
+
+
+all_received = partial(_all_received, name="push-or-pull")
+all_received_closing = partial(_all_received, name="push-or-pull-closing")
 
 
 def _over_intervals(values: Sequence[float], least: float = SIGNIFICANT, most: float = math.inf) -> Criterion:
@@ -125,8 +136,8 @@ def push_is_better(saved: Saved) -> Found:
     return Found(text, tuple(Criterion(name, min(each), SIGNIFICANT) for name, each in zip(names, ratios, strict=True)))
 
 
-def alike_for_few(saved: Saved) -> Found:
-    traffic, trip = _by_interval(saved, "traffic"), _by_interval(saved, "trip-time")
+def _alike_for_few(saved: Saved, suffix: str) -> Found:
+    traffic, trip = (_by_interval(saved, name + suffix) for name in ("traffic", "trip-time"))
     few = sorted({connections for connections, _ in traffic})[:2]
     bytes_, seconds = ([mean(by[number, "ELP"]) / mean(by[number, "MLP"]) for number in few] for by in (traffic, trip))
     text = f"ELP / MLP: traffic {span(bytes_)}, trip time {span(seconds)}"
@@ -136,6 +147,10 @@ def alike_for_few(saved: Saved) -> Found:
         for count, ratio in zip(few, ratios, strict=True)
     ]
     return Found(text, tuple(rules))
+
+
+alike_for_few = partial(_alike_for_few, suffix="")
+alike_for_few_closing = partial(_alike_for_few, suffix="-closing")
 
 
 def _both(saved: Saved, column: str, name: str = "threads-or-events") -> dict[int, tuple[float, float]]:
@@ -203,6 +218,37 @@ figure_11 = partial(_received, name="threads-or-events-overload")
 figure_11_slowly = partial(_received, name="threads-or-events")
 
 
+def range_operations(saved: Saved) -> Found:
+    rows = sorted(saved.rows("range-operations"), key=lambda row: number(row, "items"))
+    few, many = rows[0], rows[-1]
+    ratios = {name: number(many, name) / number(few, name) for name in few if name != "items"}
+    text = f"{many['items']:,} items / {few['items']:,}: {span(ratios.values())} times the time"
+    most = AS_THE_LOGARITHM * math.log(many["items"]) / math.log(few["items"])
+    return Found(
+        text,
+        tuple(
+            Criterion(f"{name.removesuffix(' us')}, most / fewest items", ratio, most=most)
+            for name, ratio in ratios.items()
+        ),
+    )
+
+
+def until_messages_are_lost(saved: Saved) -> Found:
+    """The greatest load of which each server delivers (nearly) everything, in deliveries a second."""
+    rows = saved.rows("threads-or-events-loss")
+    most = {
+        kind: max((number(row, "due a second") for row in rows if _is_whole(row, kind)), default=0.0)
+        for kind in (THREADS, "events")
+    }
+    text = f"everything up to {shown(most['events'])} deliveries a second, with threads up to {shown(most[THREADS])}"
+    ratio = most["events"] / most[THREADS] if most[THREADS] else math.inf
+    return Found(text, (Criterion("most that is delivered, events / threads", ratio, SIGNIFICANT),))
+
+
+def _is_whole(row: Row, kind: str) -> bool:
+    return bool(row["server"] == kind and number(row, "received %") >= EVERYTHING)
+
+
 def a_thread_for_each_request(saved: Saved) -> Found:
     costs = {
         kind: {row["connections"]: number(row, COST) for row in saved.rows("threads-or-events", server=kind)}
@@ -226,6 +272,25 @@ def no_good_choice(saved: Saved) -> Found:
     text = f"threads / events, {many:,} connections: memory {shown(ratios[0])}, processor time {shown(ratios[1])}"
     names = (f"{what}, threads / events, {many:,} connections" for what in ("memory", "processor time"))
     return Found(text, tuple(Criterion(name, ratio, SIGNIFICANT) for name, ratio in zip(names, ratios, strict=True)))
+
+
+def idle_connections(saved: Saved) -> Found:
+    """What a message costs with the most idle connections that a way of waiting was measured with, and with none."""
+    costs: dict[str, dict[int, float]] = {}
+    for row in saved.rows("idle-connections"):
+        costs.setdefault(row["wait"], {})[row["idle connections"]] = number(row, "server's us a message")
+    most = {wait: max(by) for wait, by in costs.items()}
+    ratios = {wait: by[most[wait]] / by[0] for wait, by in costs.items()}
+    text = ", ".join(
+        f"{wait} {shown(by[0])} us with no idle connection, {shown(by[most[wait]])} with {most[wait]:,}"
+        for wait, by in costs.items()
+    )
+    metric = "{}, a message with {:,} idle connections / with none"
+    rules = [
+        Criterion(metric.format(wait, most[wait]), ratio, *((0, ALIKE[1]) if wait == "epoll" else (2,)))
+        for wait, ratio in ratios.items()
+    ]
+    return Found(text, tuple(rules))
 
 
 def _by_nodes(saved: Saved, name: str, column: str) -> dict[str, dict[int, float]]:

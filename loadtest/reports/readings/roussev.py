@@ -120,19 +120,30 @@ def table_2(saved: Saved) -> Found:
 
 
 def _than_fifteen(design: str, many: int, saved: Saved) -> Found:
-    """15 threads cannot be faster than their number allows, so the least possible time stands for them."""
     rows = _by_threads(saved, design)
-    if many not in rows:
+    if not {FIFTEEN, many} <= rows.keys():
         raise NotMeasured
-    row = rows[many]
-    least = number(row, "requests") * DELAYS_MS[0] / FIFTEEN
-    took = number(row, "took ms")
-    text = f"{many} threads take {shown(took)} ms, {FIFTEEN} at least {shown(least)}"
-    return Found(text, (Criterion(f"least possible time with {FIFTEEN} / time with {many}", least / took, CLEARLY),))
+    took, few = (number(rows[threads], "took ms") for threads in (many, FIFTEEN))
+    text = f"{many} threads take {shown(took)} ms, {FIFTEEN} take {shown(few)}"
+    return Found(text, (Criterion(f"time with {FIFTEEN} threads / with {many}", few / took, CLEARLY),))
 
 
 more_than_fifteen = partial(_than_fifteen, "accept_lock", 80)
 about_a_hundred = partial(_than_fifteen, "concurrent_queue", 100)
+
+
+def best_numbers(saved: Saved) -> Found:
+    """The least number of threads that is as good as any, for each design."""
+    rows = {name: _by_threads(saved, name) for name in PRE_THREADED}
+    if not all(FIFTEEN in by for by in rows.values()):
+        raise NotMeasured
+    best = {}
+    for name, by in rows.items():
+        took = {threads: number(row, "took ms") for threads, row in by.items()}
+        best[name] = min(threads for threads in took if took[threads] <= CLOSE_TO_BEST * min(took.values()))
+    text = ", ".join(f"{name.replace('_', ' ')} {threads}" for name, threads in best.items())
+    rules = [close(f"best number, {name.replace('_', ' ')}", best[name], TABLE_1[name].threads) for name in best]
+    return Found(text, tuple(rules))
 
 
 def no_penalty_at_200(saved: Saved) -> Found:

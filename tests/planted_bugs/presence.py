@@ -1,0 +1,129 @@
+"""Bugs in who follows a channel."""
+
+from __future__ import annotations
+
+from tests.planted_bugs.bug import Bug, Edit
+
+MEMBERS, COMMANDS = "pushup/core/members.py", "pushup/core/presence.py"
+NODE = "pushup/node/presence.py"
+
+TABLE = "tests/core/test_members.py"
+
+BUGS = (
+    Bug(
+        "answered-and-yet-gone",
+        "a node that says that a member follows there is not heard, and the member leaves",
+        "a timer that nobody cancels",
+        (Edit(MEMBERS, "holder=node, leaves_at=0.0, data=", "holder=node, data="),),
+        family="m",
+    ),
+    Bug(
+        "leaves-before-the-time",
+        "an entry makes a member leave about whom nobody asks any more",
+        "a decision that is not taken again where it is carried out",
+        (Edit(MEMBERS, "row is not None and 0 < row.leaves_at <= time:", "row is not None:"),),
+        test=TABLE,
+        why="nodes append it for those whose time has come, and an answer hardly ever comes between",
+    ),
+    Bug(
+        "closed-page-answers",
+        "a node that holds no poll of a user any more says that the user is there, though the page has closed",
+        "a grace that also counts for who says goodbye",
+        (
+            Edit(
+                NODE,
+                "            if follower is not None and is_closed:\n",
+                "            if follower is not None and is_closed and follower.count:\n",
+            ),
+            Edit(NODE, "                follower.grace = follower.until = 0.0\n", "                pass\n"),
+        ),
+        family="m",
+    ),
+    Bug(
+        "holder-stays",
+        "the node that answers for a member does not become its holder, and nobody asks when it is gone there",
+        "an owner that is set once",
+        (Edit(MEMBERS, "row = replace(before, holder=node, leaves_at", "row = replace(before, leaves_at"),),
+        family="m",
+    ),
+    Bug(
+        "grace-by-the-wall-clock",
+        "the grace ends by a clock that can be set",
+        "as timeouts that jump with the clock",
+        (
+            Edit(NODE, "                follower.until = now + follower.grace\n",
+                 "                follower.until = time() + follower.grace\n"),
+            Edit(NODE, "from heapq import heappop, heappush\n", "from heapq import heappop, heappush\nfrom time import time\n"),
+        ),
+        family="m",
+    ),
+    Bug(
+        "asks-once-about-a-node",
+        "of a node that is gone with many members, only the first ones leave",
+        "a limit for each step, and no further step",
+        (
+            Edit(
+                NODE,
+                "                self._submit(Gone(name, grace))\n",
+                "                self._submit(Gone(name, grace))\n                self._gone[name] = inf\n",
+            ),
+            Edit(NODE, "from heapq import heappop, heappush\n", "from heapq import heappop, heappush\nfrom math import inf\n"),
+        ),
+        kind="redis",
+        needs=("kill", "stop_all"),
+        family="m",
+    ),
+    Bug(
+        "message-without-a-place",
+        "the messages of one entry on several channels have one sequence",
+        "a batch that counts as one",
+        (
+            Edit(
+                COMMANDS,
+                "        can_be_told = _can_be_told(state, channel)\n",
+                "        can_be_told, sequence = _can_be_told(state, channel), entry.sequence\n",
+            ),
+        ),
+        family="m",
+    ),
+    Bug(
+        "drain-asks",
+        "a server that drains has its members leave, though they go on at another one",
+        "a logout at the end of a connection",
+        (
+            Edit(
+                NODE,
+                '        """Append nothing more. Other nodes ask about the members of this one."""\n',
+                "        self._submit(Gone(self._broadcast.node_id, 0.0))\n",
+            ),
+        ),
+        family="m",
+    ),
+    Bug(
+        "no-data-erase",
+        "a token without public data erases those that another one has given",
+        "null that is a value in one place, and no value in another",
+        (Edit(MEMBERS, "given.data not in (NULL, before.data)", "given.data != before.data"),),
+        family="m",
+    ),
+    Bug(
+        "last-tab-of-two",
+        "a user with two tabs is gone when one of them is",
+        "a set where a count is needed",
+        (
+            Edit(NODE, "            if not follower.count:\n                follower.until", "            if follower:\n                follower.until"),
+            Edit(NODE, "follower is None or follower.count or follower.until != until", "follower is None or follower.until != until"),
+            Edit(NODE, "            follower = self._followers[key]\n            follower.count",
+                 "            follower = self._followers.setdefault(key, _Follower())\n            follower.count"),
+        ),
+        family="m",
+    ),
+    Bug(
+        "gone-and-claimed-again",
+        "a node that goes on with another state says that everybody is there whom it has ever seen",
+        "PushUp, before presence was released: the simulation, m32",
+        (Edit(NODE, "            if follower.count or follower.until > now:\n", "            if follower:\n"),
+         Edit(NODE, "                if not follower.count:\n                    heappush(self._ends, (0.0, key))\n", "")),
+        family="m",
+    ),
+)  # fmt: skip

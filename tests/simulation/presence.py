@@ -1,0 +1,446 @@
+"""Users who follow channels with presence, in tabs, and who reads who is there: a check of its own.
+
+It knows when the requests of tabs were sent and answered, and whether they were said to close. Who is there follows
+from that; the tables of the servers are only asked when an entry has made somebody leave.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import jwt
+
+from loadtest.history.events import BrokenPromise
+from pushup.core.attendance import Key, Leave
+from pushup.core.limits import ChannelPolicy
+from pushup.node.presence import PresenceLimits
+from tests.simulation.http import HttpClient, Message, request
+from tests.simulation.network import Network
+from tests.simulation.record import Record
+from tests.simulation.server import Server
+from tests.simulation.streams import Event, EventStream
+from tests.simulation.users import SETTINGS as TOKENS
+from tests.simulation.world import Process, World
+
+GRACE_SECONDS, HIDDEN_SECONDS = 6.0, 15.0
+SETTINGS = PresenceLimits(presence_grace_seconds=GRACE_SECONDS, presence_hidden_seconds=HIDDEN_SECONDS)
+POLICY = ChannelPolicy(prefix="room", presence=True)
+CHANNELS = ("room:1", "room:2")
+
+POLL_SECONDS = 1.0
+"""How long a tab polls."""
+
+CLOSED_SECONDS = 8.0
+"""For so long after a page of a user said that it closes, its other tabs have to be seen following."""
+
+PROMPT_SECONDS = 5.0
+"""How long after the last page of a user said that it closes the user is gone, where there is no fault."""
+
+GONE_AT_MOST = 2
+"""Members of a node about whom one entry asks here: fewer than there are."""
+
+LEAVE_SECONDS = 3.0
+"""How long after the grace a member is gone at the latest, where there is no fault."""
+
+CALM_SECONDS = 25.0
+"""After a fault, and whatever comes from it, all is as usual."""
+
+GHOST_SECONDS = 3.0 + 8.0
+"""How long after the grace nobody is a member any more, whatever has happened: lease, and what was promised."""
+
+
+class Contact(NamedTuple):
+    """A tab was answered by a server, which it had asked at the earliest then."""
+
+    sent: float
+    at: float
+    host: str
+    process: Process | None
+    is_hidden: bool
+
+
+class Tabs:
+    """All tabs of all users, and those who look who is there."""
+
+    def __init__(self, world: World, network: Network, record: Record, servers: list[Server]) -> None:
+        self.world = world
+        self.network = network
+        self.record = record
+        self.servers = servers
+        self.faults = [-math.inf]
+        """When there were faults, by the true time."""
+        self.tabs: dict[int, Tab] = {}
+        self.watchers: list[Watcher] = []
+        self._contacts: dict[Key, list[Contact]] = {}
+        self._last: dict[Key, float] = {}
+        self._closed: dict[str, float] = {}
+        self._prompt: dict[str, float] = {}
+
+    def watch(self) -> None:
+        """Begin to look who is there."""
+        hosts = [server.name for server in self.servers]
+        self.watchers = [Watcher(self, f"watcher {n}", channel, hosts) for n, channel in enumerate(CHANNELS)]
+
+    def open(self, number: int, tab: Tab) -> None:
+        if (before := self.tabs.get(number)) is not None:
+            before.close()
+        self.tabs[number] = tab
+
+    def leave(self) -> None:
+        for one in (*self.tabs.values(), *self.watchers):
+            one.close()
+
+    @property
+    def is_calm(self) -> bool:
+        return self.faults[-1] < self.world.now - CALM_SECONDS
+
+    # What tabs do.
+
+    def asks(self, tab: Tab) -> None:
+        """A tab has sent something, or has it under way; what it is answered, it may never get."""
+        for channel in tab.channels:
+            self._last[channel, tab.subject] = self.world.now
+
+    def answered(self, tab: Tab, sent: float, host: str, process: Process | None) -> None:
+        contact = Contact(sent, self.world.now, host, process, tab.is_hidden)
+        for channel in tab.channels:
+            self._contacts.setdefault((channel, tab.subject), []).append(contact)
+        self.asks(tab)
+
+    def closes(self, subject: str) -> None:
+        """A page has said that it closes."""
+        self._closed[subject] = self.world.now
+
+    def closed(self, subject: str) -> None:
+        """The server has heard that. Unless another tab is seen later, the user leaves at once."""
+        if not any(tab.is_open and tab.subject == subject for tab in self.tabs.values()):
+            self._prompt[subject] = self.world.now
+
+    # Who leaves.
+
+    def left(self, key: Key) -> None:
+        """An entry has made a member leave. Raises: BrokenPromise if one of its tabs was answered lately."""
+        now = self.world.now
+        self.world.reach("a member has left")
+        contacts = self._contacts.get(key, [])
+        was_closed = self._closed.get(key[1], -math.inf) > now - CLOSED_SECONDS
+        seconds = HIDDEN_SECONDS
+        for contact in reversed(contacts[-40:]):
+            seconds = seconds if contact.is_hidden else GRACE_SECONDS
+            if contact.sent < now - (1.2 if was_closed else seconds - 1.0):
+                continue
+            if self._was_served(contact):
+                raise BrokenPromise(f"nobody leaves who follows: {key} has left, and was there: {contact}")
+
+    def _was_served(self, contact: Contact) -> bool:
+        """Whether it was answered by a server that has known since what goes on."""
+        if self.is_calm:
+            return True
+        if not self.record.checker.lossless or not contact.host:
+            return False
+        server = next(server for server in self.servers if server.name == contact.host)
+        is_same = server.process is contact.process and server.is_up
+        return is_same and server.parent is None and server.following_since < contact.sent - CALM_SECONDS / 2
+
+    # Who is there.
+
+    def check_members(self, channel: str, members: dict[str, Any], asked_at: float, where: str) -> None:
+        """A server has said who is there. Raises: BrokenPromise if somebody is named who is long gone."""
+        if not self.is_calm:
+            return
+        for subject in members:
+            last = self._last.get((channel, subject), -math.inf)
+            was_closed = self._closed.get(subject, -math.inf) >= last and subject in self._prompt
+            if was_closed and self._prompt[subject] < asked_at - PROMPT_SECONDS:
+                raise BrokenPromise(f"who closes the last page leaves: {where} names {subject}, closed at {last}")
+            if last < asked_at - HIDDEN_SECONDS - LEAVE_SECONDS - 1.0:
+                raise BrokenPromise(f"nobody stays who is gone: {where} names {subject}, last there at {last}")
+            self.world.reach("a member was named, while all was calm")
+
+    def check_end(self) -> None:
+        """All faults have ended, some users are gone, and nobody has come or gone for long. Raises: BrokenPromise."""
+        for channel in CHANNELS:
+            there = {tab.subject for tab in self.tabs.values() if tab.is_open and channel in tab.channels}
+            for server in self.servers:
+                members = {member.subject for member in server.node.state.members.of_channel(channel)}
+                if members - there:
+                    raise BrokenPromise(f"nobody stays who is gone: {server.name} has {sorted(members - there)}")
+                if there - members:
+                    raise BrokenPromise(f"who follows is a member: {server.name} lacks {sorted(there - members)}")
+        for watcher in self.watchers:
+            watcher.check_end()
+
+
+class LeavesSeen:
+    """Tells which members each entry has made leave, when the first server applies it."""
+
+    def __init__(self, tabs: Tabs) -> None:
+        self._tabs = tabs
+        self._seen: set[tuple[str, int]] = set()
+
+    def before(self, node: Any, entry: Any) -> Callable[[], None] | None:
+        place = entry.epoch, entry.sequence
+        if not isinstance(entry.command, Leave) or place in self._seen:
+            return None
+        self._seen.add(place)
+        had = [key for key in entry.command.members if node.state.members.member(key) is not None]
+
+        def after() -> None:
+            for key in had:
+                if node.state.members.member(key) is None:
+                    try:
+                        self._tabs.left(key)
+                    except BrokenPromise as error:  # servers catch what is raised here
+                        self._tabs.world.at(self._tabs.world.now, lambda error=error: _raise(error))
+
+        return after
+
+
+def _raise(error: BrokenPromise) -> None:
+    raise error
+
+
+class Client:
+    """A process with one connection, which asks one server after the other."""
+
+    def __init__(self, tabs: Tabs, name: str, hosts: list[str]) -> None:
+        self._tabs = tabs
+        self.name = name
+        self.hosts = hosts
+        self.process = Process(tabs.world, name)
+        self.random = tabs.world.random("presence", name)
+        self._client = HttpClient(tabs.network, self.process)
+        self.cursor = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.process.alive
+
+    def close(self) -> None:
+        self.process.die()
+        self._client.drop()
+
+    def ask(self, host: str, data: bytes, on_reply: Callable[[Message | None], None]) -> None:
+        self._client.ask(host, data, 5.0, on_reply)
+
+    def _process_of(self, host: str) -> Process | None:
+        return next((server.process for server in self._tabs.servers if server.name == host), None)
+
+
+class Tab(Client):
+    """A page of a user, which polls or has a stream, and may be hidden."""
+
+    def __init__(
+        self,
+        tabs: Tabs,
+        name: str,
+        hosts: list[str],
+        *,
+        subject: str,
+        channels: tuple[str, ...],
+        streams: bool,
+        pause: float,
+        is_named: bool,
+    ) -> None:
+        """`is_named`: its token says what others are shown of the user."""
+        super().__init__(tabs, name, hosts)
+        self.subject = subject
+        self.channels = channels
+        self.is_hidden = False
+        self._pause = pause
+        self._public = {"presence": {"name": subject.upper()}} if is_named else {}
+        self._streams = streams and "balancer" not in hosts
+        self._stream: EventStream | None = None
+        self.process.later(0, self._poll)
+
+    def _headers(self) -> dict[str, str]:
+        now = int(self._tabs.world.now)
+        claims = {
+            "iss": "app", "aud": "pushup", "sub": self.subject, "iat": now, "exp": now + 600,
+            "pushup": {"poll": ["*"], **self._public},
+        }  # fmt: skip
+        return {"Authorization": f"Bearer {jwt.encode(claims, TOKENS.token_secrets[0], algorithm='HS256')}"}
+
+    def _poll(self) -> None:
+        host = self.random.choice(self.hosts)
+        query = "&".join(f"channel={quote(channel)}" for channel in self.channels) + f"&cursor={self.cursor or 'now'}"
+        query += "&hidden=true" if self.is_hidden else ""
+        sent, process = self._tabs.world.now, self._process_of(host)
+        self._tabs.asks(self)
+        if self._streams and self.random.random() < 0.5:
+            self._open_stream(host, query)
+            return
+
+        def replied(reply: Message | None) -> None:
+            self._tabs.asks(self)
+            if reply is not None and reply.status == 200:
+                self.cursor = reply.json["cursor"]
+                self._tabs.answered(self, sent, "" if process is None else host, process)
+                self.process.later(self._pause, self._poll)
+            else:
+                self._tabs.world.tell(f"{self.name}: {reply and reply.first_line}")
+                self.process.later(0.2 + 0.3 * self.random.random(), self._poll)
+
+        target = f"/v1/poll?{query}&timeout={POLL_SECONDS:g}"
+        self._client.ask(host, request("GET", target, **self._headers()), POLL_SECONDS + 3.0, replied)
+
+    def _open_stream(self, host: str, query: str) -> None:
+        opened = self._tabs.world.now
+
+        def streamed(events: list[Event]) -> None:
+            self.cursor = next((event.id for event in reversed(events) if event.id), self.cursor)
+            # When it was sent can be known only where nothing delays it.
+            sent = self._tabs.world.now - 1.0 if self._tabs.is_calm else opened
+            self._tabs.answered(self, sent, "", None)
+
+        def ended(why: str) -> None:
+            self._tabs.asks(self)
+            self._stream = None
+            self.process.later(0.1 + 0.3 * self.random.random(), self._poll)
+
+        self._stream = EventStream(
+            self._tabs.network, self.process, silence=15.0, slow=lambda: 0.0, on_events=streamed, on_end=ended
+        )
+        self._stream.open(host, f"/v1/events?{query}", self._headers())
+        self.process.later(self.random.uniform(2.0, 12.0), self._leave_stream)
+
+    def _leave_stream(self) -> None:
+        if self._stream is not None:
+            self._stream.drop()
+            self._stream = None
+            self._poll()
+
+    def close(self, *, says: bool = False) -> None:
+        """`says`: as `navigator.sendBeacon` does, which outlives the page."""
+        if not self.is_open:
+            return
+        self._tabs.asks(self)
+        super().close()
+        if self._stream is not None:
+            self._stream.drop()
+        if says:
+            self._tabs.closes(self.subject)
+            beacon = Client(self._tabs, f"beacon of {self.name}", self.hosts)
+            body = {"channels": list(self.channels)}
+            data = request("POST", "/v1/presence", body, **self._headers())
+
+            def heard(reply: Message | None) -> None:
+                beacon.close()
+                if reply is not None and reply.status == 204:
+                    self._tabs.closed(self.subject)
+
+            beacon.ask(self.random.choice(self.hosts), data, heard)
+
+
+class Watcher(Client):
+    """Reads who is there, follows the channel from that cursor, and compares what others say at the same cursor."""
+
+    def __init__(self, tabs: Tabs, name: str, channel: str, hosts: list[str]) -> None:
+        super().__init__(tabs, name, hosts)
+        self.channel = channel
+        self._members: dict[str, Any] = {}
+        self._at: list[tuple[int, dict[str, Any]]] = []
+        """The members after each message, and its sequence."""
+        self._pending: list[tuple[int, dict[str, Any], str]] = []
+        self.compared = 0
+        self.process.later(1.0, self._begin)
+
+    def _look(self, then: Callable[[str, dict[str, Any]], None], otherwise: Callable[[], None]) -> None:
+        host, asked_at = self.random.choice(self.hosts), self._tabs.world.now
+
+        def replied(reply: Message | None) -> None:
+            if reply is None or reply.status != 200:
+                self.process.later(0.5, otherwise)
+                return
+            found = reply.json
+            members = {member["subject"]: (member["since"], member["data"]) for member in found["members"]}
+            self._tabs.check_members(self.channel, members, asked_at, f"{host} at {found['cursor']}")
+            then(found["cursor"], members)
+
+        target = f"/v1/presence?channel={quote(self.channel)}"
+        self._client.ask(host, request("GET", target), 3.0, replied)
+
+    def _begin(self) -> None:
+        """From a snapshot."""
+
+        def begun(cursor: str, members: dict[str, Any]) -> None:
+            self.cursor, self._members, self._pending = cursor, members, []
+            self._at = [(int(cursor.rpartition("-")[2]), members)]
+            self._poll()
+
+        self._look(begun, self._begin)
+
+    def _poll(self) -> None:
+        def replied(reply: Message | None) -> None:
+            if reply is None or reply.status != 200:
+                self.process.later(0.3, self._poll)
+                return
+            answer = reply.json
+            epoch = answer["cursor"].rpartition("-")[0]
+            if answer["gaps"] or answer["closed"] or epoch != self.cursor.rpartition("-")[0]:
+                self._begin()
+                return
+            for message in answer["messages"]:
+                self._take(int(message["id"].rpartition("-")[2]), message)
+            self.cursor = answer["cursor"]
+            self._compare()
+            self.process.later(0, self._poll_or_look)
+
+        target = f"/v1/poll?channel={quote(self.channel)}&cursor={self.cursor}&timeout={POLL_SECONDS:g}"
+        self._client.ask(self.random.choice(self.hosts), request("GET", target), POLL_SECONDS + 3.0, replied)
+
+    def _poll_or_look(self) -> None:
+        if self.random.random() < 0.5:
+            self._poll()
+            return
+
+        def looked(cursor: str, members: dict[str, Any]) -> None:
+            if cursor.rpartition("-")[0] == self.cursor.rpartition("-")[0]:
+                self._pending.append((int(cursor.rpartition("-")[2]), members, cursor))
+                self._compare()
+            self._poll()
+
+        self._look(looked, self._poll)
+
+    def _take(self, sequence: int, message: dict[str, Any]) -> None:
+        """Raises: BrokenPromise if it says what cannot be, as the page knows."""
+        data, members = message["data"], dict(self._members)
+        self._tabs.world.tell(f"{self.name}: {message['id']} {json.dumps(data)}")
+        for one in data.get("joins", ()):
+            if one["subject"] in members:
+                raise BrokenPromise(f"who joins was not there: {message}, and {self.channel} had {members}")
+            members[one["subject"]] = one["since"], one["data"]
+        for one in data.get("updates", ()):
+            if one["subject"] not in members:
+                raise BrokenPromise(f"who changes is there: {message}, and {self.channel} had {members}")
+            if one["data"] is None:
+                raise BrokenPromise(f"no data are no update: {message}")
+            members[one["subject"]] = one["since"], one["data"]
+        for subject in data.get("leaves", ()):
+            if subject not in members:
+                raise BrokenPromise(f"who leaves was there: {message}, and {self.channel} had {members}")
+            del members[subject]
+        if data["count"] != len(members):
+            raise BrokenPromise(f"messages have the number of members: {message}, and there are {members}")
+        self._members = members
+        self._at.append((sequence, members))
+
+    def _compare(self) -> None:
+        """Raises: BrokenPromise if a server had other members at some cursor than the messages say."""
+        here = int(self.cursor.rpartition("-")[2])
+        for sequence, members, cursor in [one for one in self._pending if one[0] <= here]:
+            known = [then for at, then in self._at if at <= sequence]
+            if known:
+                self.compared += 1
+                self._tabs.world.reach("a list of members was compared with the messages")
+                if known[-1] != members:
+                    raise BrokenPromise(f"lists and messages agree: at {cursor} {members}, not {known[-1]}")
+        self._pending = [one for one in self._pending if one[0] > here]
+
+    def check_end(self) -> None:
+        if not self.compared:
+            raise BrokenPromise(f"live again: {self.name} could compare nothing")

@@ -1,0 +1,48 @@
+"""Plans with users who follow channels with presence, on top of whatever else happens to a cluster or to workers.
+
+Their seeds begin with `m`, for members. No clock of a server jumps, for tokens have times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tests.simulation.steps import FAULT_SECONDS, Plan, Step
+
+WITHOUT = ("jump", "redis_jump", "put_back_with_mark", "new_settings")
+
+SUBJECTS = ("ann", "bob", "cy", "dee")
+
+
+def make_presence_plan(seed: str, of_cluster: Callable[[str], Plan], of_workers: Callable[[str], Plan]) -> Plan:
+    """`of_cluster`, `of_workers`: the plans that it is laid upon."""
+    random = Random(f"presence {seed}")
+    plan = random.choice((of_cluster, of_cluster, of_workers))(seed)
+    steps = [step for step in plan.steps if step.kind not in WITHOUT]
+    steps = [step for step in steps if step.kind != "publish" or random.random() < 0.3]
+    for number in range(random.choice((3, 5, 8))):
+        steps.append(_tab(random, number, random.uniform(1.0, 10.0)))
+        at = 5.0
+        while (at := at + random.expovariate(0.1)) < FAULT_SECONDS:
+            kind = random.choice(("close_tab", "close_tab", "hide_tab", "tab"))
+            if kind == "tab":
+                steps.append(_tab(random, number, at))
+            elif kind == "hide_tab":
+                steps.append(Step(at, "hide_tab", {"number": number, "hidden": random.random() < 0.6}))
+            else:
+                steps.append(Step(at, "close_tab", {"number": number, "says": random.random() < 0.5}))
+    setup = {**plan.setup, "limits": "roomy", "users": True, "presence": True}
+    return Plan(seed, setup, tuple(sorted(steps, key=lambda step: step.at)))
+
+
+def _tab(random: Random, number: int, at: float) -> Step:
+    return Step(at, "tab", {
+        "number": number,
+        "subject": random.choice(SUBJECTS),
+        "channels": random.choice((("room:1",), ("room:2",), ("room:1", "room:2"))),
+        "streams": random.random() < 0.4,
+        "direct": random.random() < 0.7,
+        "pause": random.choice((0.0, 0.1, 0.4)),
+        "is_named": random.random() < 0.7,
+    })  # fmt: skip
