@@ -1,5 +1,6 @@
 /** push.presence: a list of members that was true at some moment, whatever happens, and soon is again. */
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { scene } from "./support.js";
 
@@ -50,6 +51,17 @@ test("a page that follows the channel, too, has one request, and gets the messag
   await w.run(1);
   assert.deepEqual([names(), messages], [[], ["hello", { count: 0, leaves: ["ann"] }]]);
   assert.equal(w.held().length, 1);
+});
+
+test("the sample of the guide", async () => {
+  const w = scene();
+  const [, sample] = /```js\n(.*?)```/s.exec(readFileSync(new URL("../../docs/guide/presence.md", import.meta.url), "utf8"));
+  const shown = [];
+  new Function("push", "show", sample)(w.page().push, (names) => shown.push(names));
+  await w.run(1);
+  w.service.change(ROOM, { joins: [member("ann", { name: "Ann" })] });
+  await w.run(1);
+  assert.deepEqual(shown, [[], ["Ann"]]);
 });
 
 test("after a gap the members are asked for again, and the page is told what it has missed", async () => {

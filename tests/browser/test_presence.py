@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from selenium import webdriver
 
-from pushup.client import Client
+from pushup.client import Client, ClientError
 from tests.browser.test_chromium import CLIENT, in_tab, wait_in_tab, web_site
 from tests.server.chromium import chromium
+from tests.server.document_samples import sample
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running
 from tests.server.token_issuer import SETTINGS, TokenIssuer
@@ -34,7 +35,7 @@ window.presence = push.presence("room:1", {
 window.there = () => presence.members && [...presence.members.values()].map(({ data }) => data.name).join();
 </script>"""
 
-POLICY = '[[channels]]\nprefix = "room:"\npresence = true\n'
+POLICY = sample("docs/guide/presence.md", "[[channels]]")
 
 GRACE = 30.0
 """The setting; what the test waits for is much shorter."""
@@ -117,11 +118,32 @@ def test_two_browsers(browsers: tuple[webdriver.Chrome, webdriver.Chrome], tmp_p
         assert time.monotonic() - began < GRACE / 2
 
         seen: list[Any] = []
-        items = reader.follow("room:1", members.cursor)
-        for item in items:
+        for item in reader.follow("room:1", members.cursor):
             assert members.update(item)
             seen.append(list(members.members))
             if seen[-1] == ["ann"]:
                 break
-        assert seen == [["bob"], ["bob", "ann"], ["ann"]]
+        assert seen[:3] == [["bob"], ["bob", "ann"], ["ann"]]
         close(anns, third)
+
+
+def test_the_sample_for_programs(tmp_path: Path) -> None:
+    """It prints who comes, itself first."""
+    with ExitStack() as stack:
+        room = Room(tmp_path, stack)
+        bob = stack.enter_context(Client(room.server.url, token=room.token("Bob")))
+        told: list[tuple[int, list[str]]] = []
+
+        def print_(count: int, names: list[str]) -> None:
+            told.append((count, names))
+            if count == 2:
+                namespace["client"].stop()
+            else:
+                bob.poll("room:1", "now", 0)
+
+        namespace: dict[str, Any] = {"token": room.token("Ann"), "print": print_}
+        text = sample("docs/guide/presence.md", "from pushup.client").replace("http://127.0.0.1:8080", room.server.url)
+        with pytest.raises(ClientError, match="the client was stopped"):  # by the next `presence`
+            exec(text, namespace)
+        namespace["client"].close()
+        assert told == [(1, ["ann"]), (2, ["ann", "bob"])]
