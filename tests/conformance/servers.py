@@ -93,7 +93,7 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             (directory / "pushup.toml").write_text(
                 f'[[channels]]\nprefix = "{options.presence}"\npresence = true\n' if options.presence else ""
             )
-            flags = ("--config", f"{directory}/pushup.toml")
+            flags: tuple[str, ...] = ("--config", f"{directory}/pushup.toml")
             flags += tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
             path = os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))
             server = stack.enter_context(running(directory / "server.log", flags, {"PYTHONPATH": path}))
