@@ -57,6 +57,9 @@ class PipeEnd:
             self._is_paused = True
             self.producer.pauseProducing()
 
+    def flush_soon(self) -> None:
+        """Everything is sent by `carry`."""
+
     def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:
         assert streaming
         self.producer = producer
@@ -83,6 +86,7 @@ class PipeEnd:
         """Let up to this many bytes arrive at the other end, if that reads. Returns their number."""
         if self.is_lost or not self.peer.is_reading:
             return 0
+        self.link.on_flush()
         data, self.unsent = self.unsent[:size], self.unsent[size:]
         if data:
             self.peer.link.dataReceived(data)

@@ -50,6 +50,7 @@ PRIVATES_AND_PATCHES = {
     },
     "tests/simulation/simulation.py": {
         "EXPIRE_AT_MOST": "all replicas must have the same, so it is no argument; a plan may choose it",
+        "GONE_AT_MOST": "the same, and there are few members",
         "UNSENT_LIMIT_BYTES": "links are made in many places; a plan may choose it for all",
     },
     "tests/workers/test_parent.py": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -72,25 +72,24 @@ class Turns:
         self._clock = clock
         self._done = 0
         self._arrival = 0  # what has arrived, when the present turn began
-        self._kept: tuple[int, Callable[[], None]] | None = None  # for the next turn, while the link is held
 
-    def do(self, units: int, work: Callable[[], None]) -> None:
-        """Do this much work, in units of `TURN_UNITS`: now, or in the next turn before anything else arrives."""
+    def do(self, steps: Iterator[int]) -> None:
+        """Do this work now, and what is too much for this turn in the next ones, before anything else that arrives.
+
+        `steps` yields the units of each step, and takes the step when it is asked for the next one.
+        """
         if self._arrival != self._link.arrivals:
             self._arrival, self._done = self._link.arrivals, 0
-        if self._done and self._done + units > TURN_UNITS:
-            self._kept = units, work
-            self._link.hold()
-            self._clock.callLater(0, self._go_on)
-            return
-        self._done += units
-        work()
+        for units in steps:
+            if self._done and self._done + units > TURN_UNITS:
+                self._link.hold()
+                self._clock.callLater(0, self._go_on, units, steps)
+                return
+            self._done += units
+        self._link.go_on()
 
-    def _go_on(self) -> None:
+    def _go_on(self, units: int, steps: Iterator[int]) -> None:
         """The next turn."""
-        self._done = 0
-        assert self._kept is not None
-        (units, work), self._kept = self._kept, None
         if self._link.is_open:
-            self.do(units, work)
-            self._link.go_on()
+            self._done = units
+            self.do(steps)

@@ -34,7 +34,7 @@ def here(state: StateRows, command: Here, entry: Entry, tell: Tell) -> None:
 
 
 def leave(state: StateRows, command: Leave, entry: Entry, tell: Tell) -> None:
-    """Those whose time has come leave. Nobody is told on a channel that is closed."""
+    """Those whose time has come leave. A closed channel is opened to tell it: a page may have its members from then."""
     by_channel: dict[str, list[Key]] = {}
     for key in command.members:
         by_channel.setdefault(key[0], []).append(key)
@@ -42,7 +42,7 @@ def leave(state: StateRows, command: Leave, entry: Entry, tell: Tell) -> None:
         delta, before = Delta(0), state.members.count(channel)
         for key in keys:
             state.members.leave(key, entry.time, delta)
-        if state.channels.find(channel) is not None:
+        if _can_be_told(state, channel):
             _tell(state, channel, before, delta, sequence, tell)
         _note_occupancy(state, channel, before, sequence, entry)
 

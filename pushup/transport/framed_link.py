@@ -66,6 +66,8 @@ class Link(Protocol):
         """Whether the transport takes nothing at the moment, so that frames wait here."""
         self.on_room: Callable[[], None] = lambda: None
         """Called whenever the transport takes frames again."""
+        self.on_flush: Callable[[], None] = lambda: None
+        """Called before the transport sends what was written in a batch of events: more can be added."""
         self._reason = ""
         self._is_closing = False
         self.is_open = False
@@ -84,6 +86,11 @@ class Link(Protocol):
         self.unsent_bytes += len(frame)
         if self.unsent_bytes > UNSENT_LIMIT_BYTES:
             self.abort(f"it is more than {UNSENT_LIMIT_BYTES >> 20} MiB behind")
+
+    def flush_soon(self) -> None:
+        """Have `on_flush` called at the end of this batch of events, or when the kernel takes bytes again."""
+        if self.is_open:
+            self._transport.flush_soon()
 
     def hold(self) -> None:
         """Keep what arrives, until `go_on`. Little is kept: the other process waits."""

@@ -51,7 +51,13 @@ class SocketTransport:
         if self._unsent_bytes > FULL_BYTES and not self._is_paused:
             self._is_paused = True
             self._link.pauseProducing()
-        self._flush_soon()
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Send at the end of this batch of events; the link may add to it then."""
+        if not self._is_flushing and not self._is_blocked:
+            self._is_flushing = True
+            self._demultiplexer.soon(self._flush)
 
     def registerProducer(self, producer: object, streaming: bool) -> None:
         """The producer is the link."""
@@ -67,7 +73,7 @@ class SocketTransport:
     def loseConnection(self) -> None:
         """End it when everything is sent."""
         self._is_closing = True
-        self._flush_soon()
+        self.flush_soon()
 
     def abortConnection(self) -> None:
         self._unsent.clear()
@@ -89,15 +95,14 @@ class SocketTransport:
     def lost(self) -> None:
         self._end(ConnectionLost())
 
-    def _flush_soon(self) -> None:
-        if not self._is_flushing and not self._is_blocked:
-            self._is_flushing = True
-            self._demultiplexer.soon(self._flush)
-
     def _flush(self) -> None:
-        self._is_flushing = False
         if self._is_closed:
             return
+        self._is_flushing = True  # what the link adds is sent below
+        try:
+            self._link.on_flush()
+        finally:
+            self._is_flushing = False
         if self._unsent:
             data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable, Iterator
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -74,15 +74,18 @@ class Work:
         self.turns = Turns(self.link, self.clock)
 
     def _received(self, body: bytes) -> None:
-        units = int(body)
-        self.turns.do(units, partial(self._do, units))
+        self.turns.do(self._steps(map(int, body.split())))
 
-    def _do(self, units: int) -> None:
-        self.done[-1].append(units)
+    def _steps(self, sizes: Iterable[int]) -> Iterator[int]:
+        for units in sizes:
+            yield units
+            self.done[-1].append(units)
 
     def arrives(self, *sizes: int) -> None:
-        for units in sizes:
+        """Each in a frame of its own, but for the last two."""
+        for units in sizes[:-2]:
             self.sender.send(framed(b"%d" % units))
+        self.sender.send(framed(b" ".join([b"%d" % units for units in sizes[-2:]])))
         self.end.carry()
 
     def next_turn(self) -> None:

@@ -274,8 +274,7 @@ class NaiveState:
         given = {(attendance.channel, attendance.subject): attendance for attendance in command.members}
         for sequence, channel in enumerate(dict.fromkeys(name for name, _ in given), entry.sequence):
             before = self.members_of(channel)
-            cannot_open = self.limits.strict_channels or channel.isdigit()
-            can_join = self.resolve(channel) or not (cannot_open or len(self.open) >= self.limits.channels_limit)
+            can_join = self._can_be_told(channel)
             joins, updates = [], []
             for key in sorted(key for key in given if key[0] == channel):
                 data = bytes(given[key].data)
@@ -301,8 +300,12 @@ class NaiveState:
                     if member.subject == key[1] and member.leaves_at and member.leaves_at <= entry.time:
                         self.members.remove(member)
                         leaves.append(member.subject)
-            if self.resolve(channel):
+            if self._can_be_told(channel):
                 self._tell(channel, sequence, len(before), [], [], leaves)
+
+    def _can_be_told(self, channel: str) -> bool:
+        cannot_open = self.limits.strict_channels or channel.isdigit() or len(self.open) >= self.limits.channels_limit
+        return self.resolve(channel) is not None or not cannot_open
 
     def _ask(self, member: NaiveMember, seconds: float, *, is_closed: bool = False) -> None:
         then = self.time + seconds

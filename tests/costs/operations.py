@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+from tests.broadcast.hub.machine import Machine
+from tests.core.builders import publish as core_publish
 from tests.costs.counting import Work, count, memory
 from tests.costs.requests import create, events, poll, publish
 from tests.costs.server import CountedServer, server
@@ -32,6 +35,27 @@ class Cost(NamedTuple):
 def publication() -> Cost:
     """On a channel that has had messages before. Nobody waits for it."""
     return _one_of(_publications(["a"] * MANY, polled=False))
+
+
+def publication_with_workers(together: int) -> Cost:
+    """What it takes from a worker's `append` to the answer, in it, the parent and one more worker.
+
+    `together`: so many come in each batch of events.
+    """
+    machine = Machine()
+    asked, _ = machine.start(2)
+    asked.append(core_publish("a"))
+    machine.run()
+
+    def publish_all() -> None:
+        for _ in range(MANY // together):
+            outcomes = [asked.append(core_publish("a")) for _ in range(together)]
+            machine.carry()
+            assert all(outcomes)
+
+    work = count(publish_all)
+    assert all(worker.equals_hub() for worker in machine.workers)
+    return _one_of(work)
 
 
 def delivery_to_many() -> Cost:
@@ -106,6 +130,8 @@ def connection() -> Cost:
 
 OPERATIONS: dict[str, Callable[[], Cost]] = {
     "a publication": publication,
+    "a publication, 2 workers": partial(publication_with_workers, 1),
+    "a publication, 2 workers, 16 at a time": partial(publication_with_workers, MANY),
     "a delivery, fan-out": delivery_to_many,
     "a delivery, spread": delivery_to_one,
     "an event, fan-out": event_to_many,

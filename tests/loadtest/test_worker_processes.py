@@ -20,11 +20,12 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
 
 def test_cost_and_balance() -> None:
     costs, capacity, balance = cost.measure(
-        (1, 2), 1, {100: 0.05}, seconds=1.0, connections=400, capacity_subscribers=400
+        (1, 2), 1, {100: 0.05}, seconds=1.0, connections=400, together=(8,), capacity_subscribers=400
     )
     rows = rows_of(costs)
     assert [(row["work"], row["workers"]) for row in rows] == [
         ("delivery, fan-out to 100", 1), ("delivery, fan-out to 100", 2), ("publication", 1), ("publication", 2),
+        ("publication, 8 at a time", 1), ("publication, 8 at a time", 2),
     ]  # fmt: skip
     assert all(row["us, all processes"] > 0 and row["received %"] == 100 for row in rows)
     assert all(row["per second"] > 0 for row in rows_of(capacity))  # how many is up to the machine

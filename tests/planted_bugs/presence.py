@@ -87,16 +87,21 @@ BUGS = (
         family="m",
     ),
     Bug(
-        "drain-asks",
+        "drain-says-goodbye",
         "a server that drains has its members leave, though they go on at another one",
         "a logout at the end of a connection",
         (
             Edit(
-                NODE,
-                '        """Append nothing more. Other nodes ask about the members of this one."""\n',
-                "        self._submit(Gone(self._broadcast.node_id, 0.0))\n",
+                "pushup/node/node.py",
+                "        return self.draining.begin(seconds)\n",
+                "        from pushup.core.attendance import Leave\n"
+                "        mine = tuple(self.state.members.held_by(self._broadcast.node_id))\n"
+                "        self._broadcast.append(Leave(mine), lambda outcome: None)\n"
+                "        return self.draining.begin(seconds)\n",
             ),
+            Edit(MEMBERS, "row is not None and 0 < row.leaves_at <= time:", "row is not None:"),
         ),
+        needs=("drain",),
         family="m",
     ),
     Bug(

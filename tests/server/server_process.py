@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,9 @@ from tests.server.raw_client import WAIT_SECONDS, RawClient
 
 START_SECONDS = 30.0
 """How long a server may take to print its address; it takes 0.3 s on an idle machine."""
+
+WORKER = "pushup.cli.worker_command"
+"""The module that a worker process runs."""
 
 _QUIET = re.compile(r"\S+ (debug|info) ")
 
@@ -170,3 +173,13 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_S
     while not condition():
         assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.01)
+
+
+def workers_of(server: Server) -> list[psutil.Process]:
+    """The worker processes, in the order of their numbers."""
+    found = {}
+    for child in server.process.children():
+        with suppress(psutil.Error):  # it has just ended
+            if WORKER in (command := child.cmdline()):
+                found[command[command.index(WORKER) + 1]] = child
+    return [found[number] for number in sorted(found)]

@@ -1,4 +1,4 @@
-"""Who follows a channel, with real servers that are killed, stopped for a while and replaced: nobody leaves by mistake."""
+"""Who follows a channel, with real servers that are killed, stopped for a while and replaced: no false leave."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from tests.server.caller import Caller
 from tests.server.conftest import Serve
 from tests.server.redis_cluster import RedisCluster, cluster_at
 from tests.server.redis_server import RedisServer
-from tests.server.server_process import wait_until
-from tests.server.test_workers import workers_of
+from tests.server.server_process import wait_until, workers_of
 from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 GRACE_SECONDS = 2.0
@@ -67,8 +66,9 @@ class Page:
             with suppress(OSError, asyncio.IncompleteReadError, TimeoutError):
                 reader, writer = await asyncio.open_connection(host, int(port))
                 try:
-                    while self.is_open and await asyncio.wait_for(self._poll(reader, writer), POLL_SECONDS + 8):
-                        pass
+                    goes_on = True
+                    while self.is_open and goes_on:
+                        goes_on = await asyncio.wait_for(self._poll(reader, writer), POLL_SECONDS + 8)
                 finally:
                     writer.close()
             self._turn += 1

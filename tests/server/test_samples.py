@@ -32,7 +32,7 @@ from werkzeug.serving import make_server
 
 from pushup.backends.tickets import Tickets
 from tests.server.blocking_backend import Question, Verdict, web_backend
-from tests.server.caller import Caller, poll_path
+from tests.server.caller import Caller, Reply, poll_path
 from tests.server.chromium import chromium
 from tests.server.conftest import Serve
 from tests.server.document_samples import SESSION, TAKEN, flags, sample, samples, samples_in
@@ -46,7 +46,6 @@ NOT_RUN = {
     "docs/lab/group.md: python -m loadtest group": "minutes; tests/loadtest/test_group.py runs it in small",
     "docs/lab/echo.md: python -m loadtest echo-native": "40 minutes; tests/loadtest has a small one",
     "docs/start/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
-    "docs/guide/presence.md: [[channels]]": "tests/browser/test_presence.py serves with it",
     "docs/guide/presence.md: const presence": "tests/browser/presence.test.js runs it",
     "docs/guide/presence.md: from pushup": "tests/browser/test_presence.py runs it",
     "docs/guide/python.md: from ": "tests/server/test_client.py runs each",
@@ -129,6 +128,11 @@ SERVE_WEBHOOKS = sample("docs/guide/unread.md", "(umask 077")
 PUBLISH_UNREAD = sample("docs/guide/unread.md", "curl http://127.0.0.1:8080/v1/messages")
 WEBHOOK = sample("docs/guide/unread.md", '{"type": "message.unread"')
 TAKE_WEBHOOKS = sample("docs/guide/unread.md", "from pathlib import Path")
+PRESENCE = sample("docs/guide/presence.md", "[[channels]]")
+PRESENCE_CLAIMS = sample("docs/guide/presence.md", '{"sub"')
+WHO_IS_THERE = sample("docs/guide/presence.md", "curl 'http://127.0.0.1:8080/v1/presence")
+THESE_ARE_THERE = sample("docs/guide/presence.md", '{"channel": "room:1"')
+WHO_CAME = sample("docs/guide/presence.md", '{"count"')
 SERVE_WITH_URL = sample("docs/guide/authorization.md", "pushup serve --set authorize_url=")
 QUESTION = sample("docs/guide/authorization.md", "GET /may-poll?")
 WITH_FLASK = sample("docs/guide/authorization.md", "from flask import request")
@@ -785,3 +789,48 @@ def test_who_has_not_read_a_message(shell: Shell, tmp_path: Path, monkeypatch: p
             with pytest.raises(ValueError, match="signature"):
                 client.post("/unread", headers=headers, data=body.replace(b"bob", b"eve"))
     assert len(mails) == 1
+
+
+# Who is there.
+
+
+def test_who_is_there(shell: Shell, tmp_path: Path) -> None:
+    """The list has who the page says, with what the token says of them; and the messages have its fields."""
+    (tmp_path / "pushup.toml").write_text(PRESENCE)
+    rights = json.loads(PRESENCE_CLAIMS)["pushup"]
+    users = {"ann": rights["presence"], "bob": None, "eve": None}
+    settings = tuple(word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}"))
+    with (
+        running(tmp_path / "log", ("--config", f"{tmp_path}/pushup.toml", *settings)) as server,
+        server.caller() as caller,
+    ):
+
+        def token(user: str) -> str:
+            return TokenIssuer(60, user, poll=rights["poll"], presence=users[user]).token()
+
+        def poll(user: str) -> Reply:
+            return caller.call(
+                "GET", "/v1/poll?channel=room:1&timeout=0", None, {"Authorization": f"Bearer {token(user)}"}
+            )
+
+        def show() -> Any:
+            return json.loads(output(shell(server, WHO_IS_THERE, TOKEN=token("ann"))))
+
+        wait_until(lambda: poll("ann").status == 200, "a token that is younger than the server")
+        for number, user in enumerate(users, 1):
+            assert poll(user).status == 200
+            wait_until(lambda there=number: show()["count"] == there, f"{user} to be there")  # type: ignore[misc]
+        assert caller.call("POST", "/v1/presence", {"channels": ["room:1"], "token": token("eve")}).status == 204
+        wait_until(lambda: show()["count"] == 2, "eve to have left")
+        shown, documented = show(), json.loads(THESE_ARE_THERE)
+        assert same_shape(shown, documented)
+        assert [(each["subject"], each["data"]) for each in shown["members"]] == [
+            (each["subject"], each["data"]) for each in documented["members"]
+        ]
+        messages = poll("ann").value["messages"]
+    assert {message["event"] for message in messages} == {"presence"}
+    told, change = [message["data"] for message in messages], json.loads(WHO_CAME)
+    assert [data.keys() for data in told] == [{"count", "joins"}] * 3 + [{"count", "leaves"}]
+    assert change.keys() == {"count", "joins", "updates", "leaves"}
+    assert same_shape(told[1]["joins"], change["joins"])
+    assert told[3]["leaves"] == change["leaves"]

@@ -22,9 +22,7 @@ from tests.server.caller import Caller, data_of, poll_path
 from tests.server.conftest import Serve
 from tests.server.raw_client import WAIT_SECONDS, RawClient, get, post
 from tests.server.redis_server import RedisServer, free_port
-from tests.server.server_process import Server, clean_environment, wait_until
-
-MODULE = "pushup.cli.worker_command"
+from tests.server.server_process import Server, clean_environment, wait_until, workers_of
 
 CLIENTS = 40
 """So many connections are never all of one worker: one in 10**12 times."""
@@ -53,16 +51,6 @@ def serve(serve: Serve) -> Serve:
             yield server
 
     return start
-
-
-def workers_of(server: Server) -> list[psutil.Process]:
-    """The worker processes, in the order of their numbers."""
-    found = {}
-    for child in server.process.children():
-        with suppress(psutil.Error):  # it has just ended
-            if MODULE in (command := child.cmdline()):
-                found[command[command.index(MODULE) + 1]] = child
-    return [found[number] for number in sorted(found)]
 
 
 def gauges(server: Server, name: str) -> dict[str, float]:

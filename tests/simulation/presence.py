@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 import jwt
@@ -40,8 +41,8 @@ CLOSED_SECONDS = 8.0
 PROMPT_SECONDS = 5.0
 """How long after the last page of a user said that it closes the user is gone, where there is no fault."""
 
-GONE_AT_MOST = 2
-"""Members of a node about whom one entry asks here: fewer than there are."""
+GONE_AT_MOST = 1
+"""Members of a node about whom one entry asks here: as few as can be."""
 
 LEAVE_SECONDS = 3.0
 """How long after the grace a member is gone at the latest, where there is no fault."""
@@ -63,6 +64,15 @@ class Contact(NamedTuple):
     is_hidden: bool
 
 
+class Follows(Protocol):
+    """Who is there by a tab, and where."""
+
+    @property
+    def subject(self) -> str: ...
+    @property
+    def channels(self) -> tuple[str, ...]: ...
+
+
 class Tabs:
     """All tabs of all users, and those who look who is there."""
 
@@ -72,7 +82,7 @@ class Tabs:
         self.record = record
         self.servers = servers
         self.faults = [-math.inf]
-        """When there were faults, by the true time."""
+        """When there were faults, by the true time. A drain is none: nobody leaves because of it."""
         self.tabs: dict[int, Tab] = {}
         self.watchers: list[Watcher] = []
         self._contacts: dict[Key, list[Contact]] = {}
@@ -95,18 +105,22 @@ class Tabs:
             one.close()
 
     @property
+    def had_faults(self) -> bool:
+        return len(self.faults) > 1
+
+    @property
     def is_calm(self) -> bool:
         return self.faults[-1] < self.world.now - CALM_SECONDS
 
     # What tabs do.
 
-    def asks(self, tab: Tab) -> None:
+    def asks(self, tab: Follows) -> None:
         """A tab has sent something, or has it under way; what it is answered, it may never get."""
         for channel in tab.channels:
             self._last[channel, tab.subject] = self.world.now
 
-    def answered(self, tab: Tab, sent: float, host: str, process: Process | None) -> None:
-        contact = Contact(sent, self.world.now, host, process, tab.is_hidden)
+    def answered(self, tab: Follows, sent: float, host: str, process: Process | None, *, is_hidden: bool) -> None:
+        contact = Contact(sent, self.world.now, host, process, is_hidden)
         for channel in tab.channels:
             self._contacts.setdefault((channel, tab.subject), []).append(contact)
         self.asks(tab)
@@ -114,6 +128,7 @@ class Tabs:
     def closes(self, subject: str) -> None:
         """A page has said that it closes."""
         self._closed[subject] = self.world.now
+        self._prompt.pop(subject, None)
 
     def closed(self, subject: str) -> None:
         """The server has heard that. Unless another tab is seen later, the user leaves at once."""
@@ -195,7 +210,7 @@ class LeavesSeen:
                     try:
                         self._tabs.left(key)
                     except BrokenPromise as error:  # servers catch what is raised here
-                        self._tabs.world.at(self._tabs.world.now, lambda error=error: _raise(error))
+                        self._tabs.world.at(self._tabs.world.now, partial(_raise, error))
 
         return after
 
@@ -268,7 +283,8 @@ class Tab(Client):
     def _poll(self) -> None:
         host = self.random.choice(self.hosts)
         query = "&".join(f"channel={quote(channel)}" for channel in self.channels) + f"&cursor={self.cursor or 'now'}"
-        query += "&hidden=true" if self.is_hidden else ""
+        is_hidden = self.is_hidden
+        query += "&hidden=true" if is_hidden else ""
         sent, process = self._tabs.world.now, self._process_of(host)
         self._tabs.asks(self)
         if self._streams and self.random.random() < 0.5:
@@ -279,7 +295,7 @@ class Tab(Client):
             self._tabs.asks(self)
             if reply is not None and reply.status == 200:
                 self.cursor = reply.json["cursor"]
-                self._tabs.answered(self, sent, "" if process is None else host, process)
+                self._tabs.answered(self, sent, "" if process is None else host, process, is_hidden=is_hidden)
                 self.process.later(self._pause, self._poll)
             else:
                 self._tabs.world.tell(f"{self.name}: {reply and reply.first_line}")
@@ -289,13 +305,13 @@ class Tab(Client):
         self._client.ask(host, request("GET", target, **self._headers()), POLL_SECONDS + 3.0, replied)
 
     def _open_stream(self, host: str, query: str) -> None:
-        opened = self._tabs.world.now
+        opened, is_hidden = self._tabs.world.now, self.is_hidden
 
         def streamed(events: list[Event]) -> None:
             self.cursor = next((event.id for event in reversed(events) if event.id), self.cursor)
             # When it was sent can be known only where nothing delays it.
             sent = self._tabs.world.now - 1.0 if self._tabs.is_calm else opened
-            self._tabs.answered(self, sent, "", None)
+            self._tabs.answered(self, sent, "", None, is_hidden=is_hidden)
 
         def ended(why: str) -> None:
             self._tabs.asks(self)
@@ -368,11 +384,15 @@ class Watcher(Client):
         """From a snapshot."""
 
         def begun(cursor: str, members: dict[str, Any]) -> None:
-            self.cursor, self._members, self._pending = cursor, members, []
-            self._at = [(int(cursor.rpartition("-")[2]), members)]
+            self.begin_at(cursor, members)
             self._poll()
 
         self._look(begun, self._begin)
+
+    def begin_at(self, cursor: str, members: dict[str, Any]) -> None:
+        """Follow the channel from here."""
+        self.cursor, self._members, self._pending = cursor, members, []
+        self._at = [(int(cursor.rpartition("-")[2]), members)]
 
     def _poll(self) -> None:
         def replied(reply: Message | None) -> None:
@@ -385,7 +405,7 @@ class Watcher(Client):
                 self._begin()
                 return
             for message in answer["messages"]:
-                self._take(int(message["id"].rpartition("-")[2]), message)
+                self.take(int(message["id"].rpartition("-")[2]), message)
             self.cursor = answer["cursor"]
             self._compare()
             self.process.later(0, self._poll_or_look)
@@ -400,13 +420,12 @@ class Watcher(Client):
 
         def looked(cursor: str, members: dict[str, Any]) -> None:
             if cursor.rpartition("-")[0] == self.cursor.rpartition("-")[0]:
-                self._pending.append((int(cursor.rpartition("-")[2]), members, cursor))
-                self._compare()
+                self.compare(cursor, members)
             self._poll()
 
         self._look(looked, self._poll)
 
-    def _take(self, sequence: int, message: dict[str, Any]) -> None:
+    def take(self, sequence: int, message: dict[str, Any]) -> None:
         """Raises: BrokenPromise if it says what cannot be, as the page knows."""
         data, members = message["data"], dict(self._members)
         self._tabs.world.tell(f"{self.name}: {message['id']} {json.dumps(data)}")
@@ -428,6 +447,11 @@ class Watcher(Client):
             raise BrokenPromise(f"messages have the number of members: {message}, and there are {members}")
         self._members = members
         self._at.append((sequence, members))
+
+    def compare(self, cursor: str, members: dict[str, Any]) -> None:
+        """A server had these members at this cursor; what is not read yet is compared later. Raises: BrokenPromise."""
+        self._pending.append((int(cursor.rpartition("-")[2]), members, cursor))
+        self._compare()
 
     def _compare(self) -> None:
         """Raises: BrokenPromise if a server had other members at some cursor than the messages say."""

@@ -19,7 +19,6 @@ from pushup.core.commands import Entry, Outcome
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.net.api.schemas import StreamLimits
-from pushup.node import presence
 from pushup.node.drain import DrainLimits
 from pushup.settings.channel_policies import ChannelSettings, ChannelTable
 from pushup.settings.server import ServerSettings
@@ -145,7 +144,7 @@ class Simulation:
         if self.parent is not None:
             self.parent.on_given_up = self._give_up
         if "presence" in setup:
-            members.GONE_AT_MOST = presence.GONE_AT_MOST = GONE_AT_MOST
+            members.GONE_AT_MOST = GONE_AT_MOST
             self.tabs = Tabs(self.world, self.network, self.record, self.servers)
             leaves = LeavesSeen(self.tabs)
             for server in self.servers:
@@ -255,14 +254,14 @@ class Simulation:
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
                 self.world.reach("two faults at once")
             self._last_fault = step.at
-            self._note_fault()
+            self._note_fault(step.kind)
             self._fault(step.kind)
         getattr(self, f"do_{step.kind}")(**step.arguments)
 
-    def _note_fault(self) -> None:
+    def _note_fault(self, kind: str = "") -> None:
         if self.unread is not None:
             self.unread.faults.append(self.world.now)
-        if self.tabs is not None and self._last_fault is not None:
+        if self.tabs is not None and kind != "drain" and (kind or self.tabs.had_faults):
             self.tabs.faults.append(self.world.now)
 
     def _note_entry(self, entry: Entry, outcome: Outcome) -> None:
@@ -1038,7 +1037,7 @@ def _simulate(plan: Plan, observe: Callable[[Simulation], None] | None) -> Resul
         globalLogPublisher.removeObserver(log)
         state.EXPIRE_AT_MOST = expire_at_most
         link_module.UNSENT_LIMIT_BYTES = unsent_limit
-        members.GONE_AT_MOST = presence.GONE_AT_MOST = gone_at_most
+        members.GONE_AT_MOST = gone_at_most
         for server in simulation.servers:
             server.forget()
         if simulation.other is not None:

@@ -204,6 +204,10 @@ class SimulatedTransport:
                 self._is_full = True
                 self._protocol.pauseProducing()
 
+    def flush_soon(self) -> None:
+        if self._end.process is not None:
+            self._end.process.later(0, self._protocol.on_flush)
+
     def _has_room(self) -> None:
         if self._is_full and not self._is_lost:
             self._is_full = False

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.simulation.reach import (
     ERASURE_STATES,
     LEASE_STATES,
+    PRESENCE_STATES,
     PRODUCER_STATES,
     STATES,
     STRANGER_STATES,
@@ -25,6 +26,7 @@ def test_what_is_counted_is_listed_and_the_other_way_round() -> None:
             counted |= names_reached(ast.parse(path.read_text()))
     of_families = (
         WORKER_STATES, LEASE_STATES, STRANGER_STATES, USER_STATES, ERASURE_STATES, PRODUCER_STATES, UNREAD_STATES,
+        PRESENCE_STATES,
     )  # fmt: skip
     assert sorted(counted) == sorted({*STATES, *[state for states in of_families for state in states]})
 

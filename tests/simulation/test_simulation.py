@@ -16,7 +16,7 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Tail
 from tests.simulation import inside
 from tests.simulation.observed_node import BUG
-from tests.simulation.plan import ERASURES, LEASES, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
+from tests.simulation.plan import ERASURES, LEASES, PRESENCE, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
 from tests.simulation.steps import FAULT_SECONDS, Plan, Step
@@ -32,6 +32,7 @@ STRANGER_BATCHES = 3
 USER_BATCHES = 3
 ERASURE_BATCHES = 6
 PRODUCER_BATCHES = 6
+PRESENCE_BATCHES = 6
 UNREAD_BATCHES = 6
 BATCH_SEEDS = 4
 """One batch is part of `make check`, all are of CI; `python -m tests.simulation --seeds 20000` runs many more."""
@@ -79,6 +80,12 @@ def test_seeds_with_producers(batch: int, logged_failures: list[str]) -> None:
 def test_seeds_with_unread_messages(batch: int, logged_failures: list[str]) -> None:
     """The application is called about those who have not read, whatever happens to the cluster or the application."""
     check_seeds([f"{UNREAD}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
+
+
+@pytest.mark.parametrize("batch", range(PRESENCE_BATCHES))
+def test_seeds_with_presence(batch: int, logged_failures: list[str]) -> None:
+    """Channels have members, whatever happens to the cluster meanwhile."""
+    check_seeds([f"{PRESENCE}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

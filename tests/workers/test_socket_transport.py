@@ -110,6 +110,26 @@ def test_the_frames_of_a_batch_are_sent_together() -> None:
     assert ends.kernel.sent[1:] == [framed(b"three")]
 
 
+def test_the_link_may_add_to_a_batch_at_its_end() -> None:
+    """What it adds is sent in the same call, behind what was written; a full kernel comes first."""
+    ends = Ends()
+    ends.link.on_flush = lambda: ends.link.send(framed(b"added"))
+    ends.link.flush_soon()
+    ends.link.send(framed(b"one"))
+    assert len(ends.driver.calls) == 1
+    ends.driver.calls.pop()()
+    assert ends.kernel.sent == [framed(b"one") + framed(b"added")]
+    assert ends.driver.calls == []  # or the demultiplexer would make another round
+    ends.link.on_flush, ends.kernel.room = lambda: None, 0
+    ends.link.send(framed(b"two"))
+    ends.driver.end_batch()
+    ends.link.flush_soon()
+    assert ends.driver.calls == []
+    ends.link.on_flush, ends.kernel.room = lambda: ends.link.send(framed(b"three")), 1000
+    ends.transport.writable()
+    assert ends.kernel.sent[1:] == [framed(b"two") + framed(b"three")]
+
+
 def test_what_the_kernel_does_not_take_waits() -> None:
     """Until it does; what is written meanwhile comes behind it."""
     ends = Ends()

@@ -30,6 +30,9 @@ FAN_OUT = {1000: 0.1, 10_000: 0.4}
 """Subscribers of one channel, and seconds between two messages."""
 
 PUBLICATIONS_PER_SECOND = 1000
+TOGETHER = (8, 64)
+"""Publications under way in a closed loop, each on a connection of its own."""
+
 SECONDS = 5.0
 CONNECTIONS = 16_000
 CAPACITY_SUBSCRIBERS = 4000
@@ -42,7 +45,7 @@ long. What is left of the warm-up would be delivered in place of what is counted
 
 def run(*, quick: bool) -> list[Table]:
     if quick:
-        return measure((1, 2), 1, {1000: 0.1}, seconds=1.5, connections=2000)
+        return measure((1, 2), 1, {1000: 0.1}, seconds=1.5, connections=2000, together=TOGETHER[-1:])
     return measure(WORKERS, ROUNDS, FAN_OUT, seconds=SECONDS, connections=CONNECTIONS)
 
 
@@ -53,13 +56,14 @@ def measure(
     *,
     seconds: float,
     connections: int,
+    together: Sequence[int] = TOGETHER,
     capacity_subscribers: int = CAPACITY_SUBSCRIBERS,
 ) -> list[Table]:
     """Medians of the rounds, in each of which all numbers of workers take their turn."""
     costs: dict[tuple[str, int], list[float]] = {}
     shares: dict[tuple[str, int], list[float]] = {}
     rates: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    progress = Progress(rounds * len(workers) * (len(fan_out) + 3))
+    progress = Progress(rounds * len(workers) * (len(fan_out) + len(together) + 3))
     for _ in range(rounds):
         for number in workers:
             for subscribers, interval in fan_out.items():
@@ -71,6 +75,11 @@ def measure(
             progress.step(f"publications, {number} workers")
             m = _work(number, 0, 1 / PUBLICATIONS_PER_SECOND, seconds)
             costs.setdefault(("publication", number), []).append(1e6 * m.cpu["server"] / max(1, m.published))
+            for window in together:
+                progress.step(f"publications, {window} at a time, {number} workers")
+                m = _work(number, 0, 0.0, seconds, window=window)
+                work = f"publication, {window} at a time"
+                costs.setdefault((work, number), []).append(1e6 * m.cpu["server"] / max(1, m.published))
             progress.step(f"capacity, {number} workers")
             m = _work(number, capacity_subscribers, CAPACITY_INTERVAL, seconds, core=None)
             rates.setdefault(("deliveries", number), []).append((m.delivered / m.seconds, m.own_cpu))
@@ -84,16 +93,24 @@ def measure(
     return [_costs(costs, shares), _capacity(rates), _balances(balance)]
 
 
-def _work(workers: int, subscribers: int, interval: float, seconds: float, core: int | None = SERVER_CORE) -> Measured:
+def _work(
+    workers: int,
+    subscribers: int,
+    interval: float,
+    seconds: float,
+    core: int | None = SERVER_CORE,
+    window: int = 0,
+) -> Measured:
+    publishers = window or 8
     with running("--workers", str(workers), core=core) as server:
         swarm = Swarm(
-            [server.address], [server.address], subscribers=subscribers, publishers=8, channels=1 if subscribers else 8,
-            watched={"server": _pids(server)},
+            [server.address], [server.address], subscribers=subscribers, publishers=publishers,
+            channels=1 if subscribers else publishers, watched={"server": _pids(server)},
         )  # fmt: skip
         with closing(swarm):
             swarm.begin()
-            swarm.measure(interval=interval, seconds=1.0, drain=PATIENCE_SECONDS)
-            return swarm.measure(interval=interval, seconds=seconds, drain=PATIENCE_SECONDS)
+            swarm.measure(interval=interval, window=window, seconds=1.0, drain=PATIENCE_SECONDS)
+            return swarm.measure(interval=interval, window=window, seconds=seconds, drain=PATIENCE_SECONDS)
 
 
 def _pids(server: Server) -> list[int]:

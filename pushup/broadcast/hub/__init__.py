@@ -4,6 +4,7 @@
 |---|---|
 | `hub` | the parent's side: follows a broadcast (memory, journal), passes each entry on, hands the state over |
 | `worker_broadcast` | the worker's side: what a worker's node sees |
+| `pending_commands` | a worker's commands, until their outcomes are known |
 | `frames` | what they say to each other |
 
 A worker's command goes to the parent, which appends it to its broadcast; the entry comes back to all workers. The

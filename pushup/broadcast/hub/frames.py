@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from pushup.broadcast import Member
+from pushup.broadcast.admission import size_of
 from pushup.core.commands import Command, Entry, Publish
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError, Refusal
@@ -15,10 +17,10 @@ from pushup.transport.framed_link import framed
 
 
 class Append(Struct, frozen=True, tag="append", array_like=True, forbid_unknown_fields=True):
-    """A worker asks for a place in the order for a command, whose `number` is its own."""
+    """A worker asks for places in the order for these commands. The first has this number, each other the next one."""
 
     number: int
-    command: Command
+    commands: tuple[Command, ...]
 
 
 class FindEnd(Struct, frozen=True, tag="find end", array_like=True, forbid_unknown_fields=True):
@@ -43,6 +45,12 @@ class Present(Struct, frozen=True, tag="present", array_like=True, forbid_unknow
     member: Member
 
 
+class Welcome(Struct, frozen=True, tag="welcome", array_like=True, forbid_unknown_fields=True):
+    """The state comes next. The worker numbers its commands from this on; each worker has numbers of its own."""
+
+    number: int
+
+
 class Part(Struct, frozen=True, tag="part", array_like=True, forbid_unknown_fields=True):
     """A piece of the state."""
 
@@ -56,15 +64,10 @@ class Last(Struct, frozen=True, tag="last", array_like=True, forbid_unknown_fiel
 
 
 class Next(Struct, frozen=True, tag="next", array_like=True, forbid_unknown_fields=True):
-    """The next entry."""
+    """The next entries, and for each the number of the command that it carried out; 0 if no worker asked for it."""
 
-    entry: Entry
-
-
-class Told(Struct, frozen=True, tag="told", array_like=True, forbid_unknown_fields=True):
-    """The last entry carried out this worker's command with this number."""
-
-    number: int
+    entries: tuple[Entry, ...]
+    numbers: tuple[int, ...]
 
 
 class Trouble(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -124,8 +127,11 @@ class Beat(Struct, frozen=True, tag="beat", array_like=True, forbid_unknown_fiel
     members: tuple[Member, ...]
 
 
+BATCH_BYTES = 64 * 1024
+"""Commands and entries of one batch of events go in frames that have hardly more than this."""
+
 ToParent = Append | FindEnd | Confirm | Passed | Present
-ToWorker = Part | Last | Next | Told | Refused | End | Mark | Confirmed | Beat
+ToWorker = Welcome | Part | Last | Next | Refused | End | Mark | Confirmed | Beat
 
 _encode = msgspec.json.Encoder().encode
 _to_parent = msgspec.json.Decoder(ToParent)
@@ -137,21 +143,50 @@ def frame(message: ToParent | ToWorker) -> bytes:
     return framed(_encode(message))
 
 
+class EntryBatch:
+    """Entries that go in one frame (`Next`)."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.bytes = 0
+        """Their approximate size."""
+        self._numbers: list[int] = []
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self.bytes += size_of(entry.command)
+        self._numbers.append(0)
+
+    def note_number(self, number: int) -> None:
+        """The last entry, if it is still here, carried out the command with this number."""
+        if self._numbers:
+            self._numbers[-1] = number
+
+    def frame(self) -> bytes:
+        """The bytes to send."""
+        return frame(Next(tuple(self.entries), tuple(self._numbers)))
+
+
 def read_by_parent(body: bytes) -> ToParent:
     """Raises: msgspec.DecodeError."""
     message: ToParent = _to_parent.decode(body)
-    return Append(message.number, _own(message.command)) if type(message) is Append else message
+    if type(message) is Append:
+        for command in message.commands:
+            _own(command)
+    return message
 
 
 def read_by_worker(body: bytes) -> ToWorker:
     """Raises: msgspec.DecodeError."""
     message: ToWorker = _to_worker.decode(body)
-    if type(message) is not Next:
-        return message
-    entry = message.entry
-    return Next(Entry(entry.epoch, entry.sequence, entry.time, _own(entry.command)))
+    if type(message) is Next:
+        for entry in message.entries:
+            _own(entry.command)
+    return message
 
 
-def _own(command: Command) -> Command:
-    """The command with copies of its messages, which would keep the whole frame alive."""
-    return command.copy() if type(command) is Publish else command
+def _own(command: Command) -> None:
+    """Give its messages data of their own: theirs is a part of the frame, and would keep the whole alive."""
+    if type(command) is Publish:
+        for draft in command.messages:
+            force_setattr(draft, "data", draft.data.copy())

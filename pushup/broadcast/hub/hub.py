@@ -19,7 +19,7 @@ from pushup import __version__
 from pushup.broadcast import Broadcast, Follower, HoldsState, Member
 from pushup.broadcast.hub import frames
 from pushup.broadcast.work_budget import Turns, units_of
-from pushup.core.commands import Entry, Outcome
+from pushup.core.commands import Command, Entry, Outcome
 from pushup.core.errors import PushUpError
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
@@ -30,6 +30,9 @@ from pushup.transport.framed_link import Link
 
 BEAT_SECONDS = 1.0
 """How often workers get the time and each other's state: the parent's heartbeat."""
+
+COMMANDS = 1 << 32
+"""How many numbers each worker has for its commands."""
 
 _log = Logger()
 
@@ -80,6 +83,8 @@ class Hub(HoldsState):
         self._on_large = on_large
         self._take_out = take_out
         self._last_outcome: Outcome | None = None
+        self._batch = frames.EntryBatch()  # of this batch of events, sent to nobody yet
+        self._first_numbers = count(COMMANDS, COMMANDS)
         self._workers: list[Attached] = []  # those that have the state, and get every entry
         self._newcomers: list[Attached] = []  # those that wait for it
         self._loading: list[Attached] = []  # those that are getting it, all the same pieces
@@ -132,7 +137,8 @@ class Hub(HoldsState):
 
         link = Link(lambda body: self._received(worker, body), ended)
         worker = Attached(name, link, Turns(link, self._clock))
-        worker.link.on_room = self._hand_over
+        link.on_flush = self._pass_on
+        link.on_room = self._hand_over
         self._newcomers.append(worker)
         self._clock.callLater(0, self._welcome)
         return worker.link
@@ -161,9 +167,8 @@ class Hub(HoldsState):
             worker.link.abort("it sent a malformed message")
             return
         match message:
-            case frames.Append(number, command):
-                append = partial(self._broadcast.append, command, partial(self._decided, worker, number))
-                worker.turns.do(units_of(command), append)
+            case frames.Append(number, commands):
+                worker.turns.do(self._append(worker, number, commands))
             case frames.FindEnd():
                 self._broadcast.find_end(lambda end: self._send(worker, frames.End(end.epoch, end.sequence)))
             case frames.Confirm(number):
@@ -177,10 +182,15 @@ class Hub(HoldsState):
                 if is_new:
                     self._beat()  # behind all that was `stable` without it; with this it serves
 
+    def _append(self, worker: Attached, first: int, commands: tuple[Command, ...]) -> Iterator[int]:
+        for number, command in enumerate(commands, first):
+            yield units_of(command)
+            self._broadcast.append(command, partial(self._decided, worker, number))
+
     def _decided(self, worker: Attached, number: int, outcome: Outcome) -> None:
-        """A worker's command has its outcome: that of the entry that was just passed on, or a refusal."""
+        """A worker's command has its outcome: that of the entry that was just applied, or a refusal."""
         if outcome is self._last_outcome:
-            self._send(worker, frames.Told(number))
+            self._batch.note_number(number)
         else:
             assert isinstance(outcome, PushUpError)
             self._send(worker, frames.Refused(number, frames.Trouble.of(outcome)))
@@ -201,6 +211,7 @@ class Hub(HoldsState):
                 self._send(confirming.asker, frames.Confirmed(confirming.number, confirming.workers))
 
     def _send(self, worker: Attached, message: frames.ToWorker) -> None:
+        self._pass_on()
         worker.link.send(frames.frame(message))
 
     def _beat(self) -> None:
@@ -208,6 +219,7 @@ class Hub(HoldsState):
         serving = [worker for worker in self._workers if worker.member is not None]
         members = tuple([worker.member for worker in serving if worker.member is not None])
         told = None if trouble is None else frames.Trouble.of(trouble)
+        self._pass_on()
         beat = frames.frame(frames.Beat(self._broadcast.now() - self._uptime(), told, members))
         for worker in serving:
             worker.link.send(beat)
@@ -223,6 +235,8 @@ class Hub(HoldsState):
             self._loading, self._newcomers = [worker for worker in self._newcomers if worker.link.is_open], []
             if not self._loading:
                 return
+            for worker in self._loading:
+                worker.link.send(frames.frame(frames.Welcome(next(self._first_numbers))))
             self._on_large()
             self.read_out(self._take_out)
             self._hand_over()
@@ -237,6 +251,7 @@ class Hub(HoldsState):
         for worker in self._loading:
             worker.link.send(body)
         if is_last:
+            self._pass_on()  # what the state contains already
             self._workers += self._loading
             self._handed_over()
         else:
@@ -255,13 +270,23 @@ class Hub(HoldsState):
     # What the broadcast follows (`pushup.broadcast.Follower`).
 
     def apply(self, entry: Entry) -> Outcome:
-        """Apply the next entry here, and pass it on."""
+        """Apply the next entry here; at the end of this batch of events it is passed on with the others."""
         outcome = self._last_outcome = self.state.apply(entry)
         if self._workers:
-            body = frames.frame(frames.Next(entry))
+            if self._batch.bytes > frames.BATCH_BYTES:
+                self._pass_on()
+            if not self._batch.entries:
+                for worker in self._workers:
+                    worker.link.flush_soon()
+            self._batch.add(entry)
+        return outcome
+
+    def _pass_on(self) -> None:
+        """Send the entries that wait for it, before anything else is sent."""
+        if self._batch.entries:
+            body, self._batch = self._batch.frame(), frames.EntryBatch()
             for worker in self._workers:
                 worker.link.send(body)
-        return outcome
 
     def start_from(self, state: ReplicatedState) -> None:
         """Called once, before there are workers."""

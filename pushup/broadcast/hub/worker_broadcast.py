@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 
@@ -13,11 +13,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from pushup.broadcast import Broadcast, Follower, Member, OnConfirmation, OnEnd, OnOutcome
-from pushup.broadcast.admission import WaitingLimits, WaitingRoom
+from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.hub import frames
 from pushup.broadcast.hub.hub import BEAT_SECONDS
+from pushup.broadcast.hub.pending_commands import PendingCommands
 from pushup.broadcast.work_budget import Pace, Turns, free, work_of
-from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
+from pushup.core.commands import Ack, Command, Confirmation, Entry
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.errors import PushUpError, Refusal
 from pushup.core.snapshot import Changes
@@ -71,16 +72,15 @@ class HubBroadcast:
         self._on_large = on_large
         self._link = Link(self._received, self._ended)
         self._turns = Turns(self._link, clock)
-        self._room = WaitingRoom(waiting_limits)
-        self._numbers = count(1)
-        self._waiting: dict[int, tuple[OnOutcome, int]] = {}  # callbacks for outcomes, and sizes in the waiting room
+        self._commands = PendingCommands(self._link, waiting_limits)
+        self._link.on_flush = self._commands.send
         self._ends: deque[OnEnd] = deque()
         self._asked_epochs: set[str] = set()  # the parent has been asked about them, and has not answered yet
         self._unknown_epochs: deque[str] = deque(maxlen=UNKNOWN_EPOCHS)
+        self._marks = count(1)
         self._confirmations: dict[int, tuple[OnConfirmation, IDelayedCall]] = {}
         self._pieces = 0
         self._incoming: Incoming | None = Incoming()  # until there is a state
-        self._last_outcome: Outcome | None = None
         self._is_stopped = False
         self._trouble: PushUpError | None = Refusal.LOADING()
         self._silence, self._arrivals = Silence(clock, BEAT_SECONDS), 0  # arrivals on the link at the last look
@@ -108,28 +108,24 @@ class HubBroadcast:
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         if self._trouble is not None:
             on_outcome(self._trouble)
-        elif size := self._room.enter(command):
-            number = next(self._numbers)
-            self._waiting[number] = on_outcome, size
-            self._link.send(frames.frame(frames.Append(number, command)))
         else:
-            on_outcome(self._room.full())
+            self._commands.append(command, on_outcome)
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         if ack != "stable" or not self._link.is_open:
             on_confirmation(Confirmation("accepted", nodes=1))
             return
-        number = next(self._numbers)
+        number = next(self._marks)
         deadline = self._clock.callLater(seconds, self._confirmed, number, Confirmation("accepted", nodes=1))
         self._confirmations[number] = on_confirmation, deadline
-        self._link.send(frames.frame(frames.Confirm(number)))
+        self._send(frames.Confirm(number))
 
     def now(self) -> float:
         return max(self._follower.time, self._uptime() + self._ahead)
 
     def find_end(self, on_end: OnEnd) -> None:
         self._ends.append(on_end)
-        self._link.send(frames.frame(frames.FindEnd()))
+        self._send(frames.FindEnd())
 
     @property
     def is_current(self) -> bool:
@@ -138,7 +134,7 @@ class HubBroadcast:
 
     @property
     def waiting_bytes(self) -> int:
-        return self._room.bytes
+        return self._commands.bytes
 
     def awaits(self, epoch: str) -> bool:
         state = self._follower.state
@@ -183,13 +179,12 @@ class HubBroadcast:
 
     def _take(self, message: frames.ToWorker) -> None:
         match message:
-            case frames.Next(entry):
-                self._turns.do(work_of(entry, self._follower.time), partial(self._apply, entry))
-            case frames.Told(number):
-                assert self._last_outcome is not None
-                self._tell(number, self._last_outcome)
+            case frames.Next(entries, numbers):
+                self._turns.do(self._apply(entries, numbers))
             case frames.Refused(number, trouble):
-                self._tell(number, trouble.error)
+                self._commands.answer(number, trouble.error)
+            case frames.Welcome(number):
+                self._commands.next_number = number
             case frames.Part(rows):
                 assert self._incoming is not None
                 self._incoming.add(rows)
@@ -201,7 +196,7 @@ class HubBroadcast:
             case frames.End():
                 self._ends.popleft()(message.cursor)
             case frames.Mark(number):
-                self._link.send(frames.frame(frames.Passed(number)))
+                self._send(frames.Passed(number))
             case frames.Confirmed(number, workers):
                 self._confirmed(number, Confirmation("stable", nodes=workers))
             case frames.Beat(ahead, trouble, members):
@@ -214,11 +209,19 @@ class HubBroadcast:
                 on_state, self._on_state = self._on_state, lambda: None
                 on_state()
 
-    def _apply(self, entry: Entry) -> None:
-        try:
-            self._last_outcome = self._follower.apply(entry)
-        except Exception:
-            self._cannot_follow()
+    def _apply(self, entries: tuple[Entry, ...], numbers: tuple[int, ...]) -> Iterator[int]:
+        """Apply each entry, and answer its publisher if that waits here."""
+        answer = self._commands.answer
+        for entry, number in zip(entries, numbers, strict=True):
+            yield work_of(entry, self._follower.time)
+            if self._is_stopped:
+                return
+            try:
+                outcome = self._follower.apply(entry)
+            except Exception:
+                self._cannot_follow()
+                return
+            answer(number, outcome)
 
     async def _restore(self, last: Changes) -> None:
         """Begin with the state that was handed over; what comes after it waits."""
@@ -244,8 +247,12 @@ class HubBroadcast:
         _log.failure("could not restore the state; this worker will be replaced (please report this as a bug)", failure)
         self._link.abort("this worker could not restore the state")
 
+    def _send(self, message: frames.ToParent) -> None:
+        self._commands.send()
+        self._link.send(frames.frame(message))
+
     def _report(self) -> None:
-        self._link.send(frames.frame(frames.Present(self._follower.member(self.node_id))))
+        self._send(frames.Present(self._follower.member(self.node_id)))
         if self._arrivals != self._link.arrivals:
             self._arrivals = self._link.arrivals
             self._silence.end()
@@ -261,19 +268,7 @@ class HubBroadcast:
     def _refuse(self, trouble: PushUpError, reason: str) -> None:
         """Refuse commands from now on, and answer the publishers that wait: their outcome is not known."""
         self._trouble = trouble
-        for number in list(self._waiting):
-            self._tell(number, Refusal.UNKNOWN_OUTCOME(reason))
-
-    def _tell(self, number: int, outcome: Outcome) -> None:
-        """Answer the publisher of this command."""
-        if (waiting := self._waiting.pop(number, None)) is None:
-            return  # a parent that was hanging answers too late
-        on_outcome, size = waiting
-        self._room.leave(size)
-        try:
-            on_outcome(outcome)
-        except Exception:
-            _log.failure("could not answer a publisher")
+        self._commands.answer_all(Refusal.UNKNOWN_OUTCOME(reason))
 
     def _confirmed(self, number: int, confirmation: Confirmation) -> None:
         waiting = self._confirmations.pop(number, None)

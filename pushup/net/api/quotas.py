@@ -142,13 +142,14 @@ class Quotas:
                 self._most_held.setdefault(key, table.held_polls)
         self.counts_requests = bool(self._rates["requests_per_second"])
         self.limits_held_polls = bool(self._most_held)
+        self._limits_addresses = any(table.per == "address" for table in tables)
 
     def use_up(self, unit: Unit, count: int, grant: Grant, exchange: Exchange) -> None:
         """Count these units for whoever has this grant. Raises: QuotaExceeded, if they had used too many before."""
         rates = self._rates[unit]
         if not rates:
             return
-        per, name = _counted_as(grant, exchange)
+        per, name = self._counted_as(grant, exchange)
         rate = rates.get((per, name)) or rates.get((per, ""))
         if rate is not None and name and (wait := rate.wait(name, count)) > 0:
             raise QuotaExceeded(
@@ -161,7 +162,7 @@ class Quotas:
         """Count a poll or stream that will be held; it is given back to `release`. Raises: QuotaExceeded."""
         if not self.limits_held_polls:
             return None
-        place = per, name = _counted_as(grant, exchange)
+        place = per, name = self._counted_as(grant, exchange)
         most = self._most_held.get(place) or self._most_held.get((per, ""))
         if most is None or not name:
             return None
@@ -184,17 +185,16 @@ class Quotas:
             else:
                 del self._held[place]
 
+    def _counted_as(self, grant: Grant, exchange: Exchange) -> Place:
+        """For whom a request counts. The name is empty for whom no quota limits, such as a client of a Unix socket."""
+        if grant.key_name:
+            return "key", grant.key_name
+        if grant.subject or grant.is_of_token:
+            return "subject", grant.subject or grant.names[0]
+        return "address", network_of(exchange.client.host) if self._limits_addresses else ""  # asks the kernel
+
 
 _WHOSE: dict[Per, str] = {"key": "this publish key", "subject": "this user", "address": "this client's address"}
-
-
-def _counted_as(grant: Grant, exchange: Exchange) -> tuple[Per, str]:
-    """For whom a request counts. The name is empty for a client of a Unix socket, whom no quota limits."""
-    if grant.key_name:
-        return "key", grant.key_name
-    if grant.subject or grant.is_of_token:
-        return "subject", grant.subject or grant.names[0]
-    return "address", network_of(exchange.client.host)
 
 
 @lru_cache(1024)

@@ -23,10 +23,10 @@ from pushup.broadcast.hub.frames import (
     Passed,
     Present,
     Refused,
-    Told,
     ToParent,
     ToWorker,
     Trouble,
+    Welcome,
     frame,
     read_by_parent,
     read_by_worker,
@@ -82,9 +82,10 @@ def body(message: ToParent | ToWorker) -> bytes:
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_a_command_arrives_as_it_was(command: Command) -> None:
     """At the parent, and as an entry at a worker: also how its data was written, and its times."""
-    assert read_by_parent(body(Append(7, command))) == Append(7, command)
-    entry = Entry("e1", 2**53, 1_800_000_000.000001, command)
-    assert read_by_worker(body(Next(entry))) == Next(entry)
+    asked = Append(7, (command, publish("b")))
+    assert read_by_parent(body(asked)) == asked
+    entries = tuple(Entry("e1", 2**53 + place, 1_800_000_000.000001, each) for place, each in enumerate(asked.commands))
+    assert read_by_worker(body(Next(entries, (7, 0)))) == Next(entries, (7, 0))
 
 
 @pytest.mark.parametrize("message", [FindEnd(), Confirm(1), Passed(2), Present(MEMBER)], ids=repr)
@@ -99,7 +100,7 @@ TROUBLE = Trouble("unwritable", "no", "disk full")
 @pytest.mark.parametrize(
     "message",
     [
-        Told(1),
+        Welcome(1 << 62),
         Refused(2, TROUBLE),
         End("e1", 3),
         Mark(4),
@@ -132,7 +133,8 @@ def test_the_pieces_of_a_state_arrive_as_they_were() -> None:
 def test_what_is_kept_of_a_message_does_not_keep_its_frame() -> None:
     """A small message in a large frame would keep all of it in memory."""
     command = batch(draft("a"), draft("b", data=f'"{"x" * 100_000}"'))
-    for read, message in ((read_by_parent, Append(1, command)), (read_by_worker, Next(Entry("e", 1, 1.0, command)))):
+    entry = Entry("e", 1, 1.0, command)
+    for read, message in ((read_by_parent, Append(1, (command,))), (read_by_worker, Next((entry,), (0,)))):
         received = body(message)
         before = sys.getrefcount(received)
         kept = read(received)
@@ -169,8 +171,8 @@ def test_nonsense_is_an_error(nonsense: bytes) -> None:
 
 def test_data_is_passed_on_and_not_read() -> None:
     """As the publisher wrote it."""
-    read = read_by_parent(body(Append(1, publish("a", data="1.0e2"))))
+    read = read_by_parent(body(Append(1, (publish("a", data="1.0e2"),))))
     assert isinstance(read, Append)
-    assert read.command == publish("a", data="1.0e2")
-    assert read.command != publish("a", data="100.0")
+    assert read.commands == (publish("a", data="1.0e2"),)
+    assert read.commands != (publish("a", data="100.0"),)
     assert isinstance(publish("a").messages[0].data, Raw)

@@ -98,11 +98,28 @@ def test_workers_that_come_at_once_get_the_same_pieces(machine: Machine) -> None
     workers = [machine.begin() for _ in range(3)]
     machine.clock.turn()
     machine.clock.turn()
-    first, *others = [pieces_under_way(worker) for worker in workers]
-    assert len(first) == 2
+    numbers, (first, *others) = set(), [pieces_under_way(worker) for worker in workers]
+    for frames_of_one in (first, *others):
+        welcome = frames_of_one.pop(0)
+        assert isinstance(welcome, frames.Welcome)
+        numbers.add(welcome.number)
+    assert (len(first), len(numbers)) == (2, 3)
     assert all(other == first for other in others)
     machine.run()
     assert all(worker.serves and worker.equals_hub() for worker in workers)
+
+
+def test_a_new_worker_gets_no_entry_that_its_state_contains(machine: Machine) -> None:
+    """Though it has its last piece in the batch of events in which others are passed on."""
+    (old,) = machine.start()
+    worker = machine.begin()
+    while worker.states == 0 and not worker.lost:
+        machine.hub_publishes(publish("before"))
+        machine.clock.turn()
+        machine.hub_publishes(publish("after"))
+        machine.carry()
+    machine.run()
+    assert (worker.equals_hub(), old.equals_hub(), worker.lost) == (True, True, [])
 
 
 def test_a_worker_that_comes_later_waits_for_the_next_time(machine: Machine) -> None:

@@ -28,7 +28,7 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import KeyReused, Overloaded, Unavailable, UnknownChannel
-from pushup.transport.framed_link import UNSENT_LIMIT_BYTES, framed
+from pushup.transport.framed_link import LENGTH_BYTES, UNSENT_LIMIT_BYTES, framed
 from tests.broadcast.hub.machine import AHEAD, EPOCH, JournaledMachine, Machine, Worker
 from tests.core.builders import batch, draft, publish
 from tests.metric_values import value_of
@@ -704,11 +704,51 @@ def test_frames_of_a_worker_are_taken_over_several_turns(machine: Machine) -> No
     assert (busy.equals_hub(), other.equals_hub()) == (True, True)
 
 
-def test_the_frames_for_all_are_the_same(machine: Machine) -> None:
-    """An entry is encoded once, however many workers there are."""
+def arriving(data: bytes) -> list[bytes]:
+    """The bodies of these frames."""
+    bodies = []
+    while data:
+        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
+        bodies.append(data[LENGTH_BYTES:end])
+        data = data[end:]
+    return bodies
+
+
+def test_the_entries_of_a_batch_of_events_are_one_frame_for_all(machine: Machine) -> None:
+    """With those of all publishers, and encoded once, however many workers there are."""
     workers: list[Worker] = machine.start(3)
-    machine.hub_publishes(publish("a"))
+    for worker in workers[:2]:
+        worker.append(publish("a"))
+        worker.append(publish("b"))
+        assert worker.end.unsent == b""
+        worker.link.on_flush()
+        (body,) = arriving(worker.end.unsent)
+        asked = frames.read_by_parent(body)
+        assert isinstance(asked, frames.Append)
+        assert asked.commands == (publish("a"), publish("b"))
+        worker.end.carry()
+    machine.hub_publishes(publish("c"))
+    workers[0].hub_link.on_flush()
     bodies = {worker.hub_end.unsent for worker in workers}
-    assert len(bodies) == 1
-    (body,) = bodies
-    assert isinstance(frames.read_by_worker(body[4:]), frames.Next)
+    ((body,),) = map(arriving, bodies)
+    received = frames.read_by_worker(body)
+    assert isinstance(received, frames.Next)
+    assert [entry.sequence for entry in received.entries] == [1, 2, 3, 4, 5]
+    assert (len(set(received.numbers)), received.numbers[4]) == (5, 0)
+
+
+def test_a_frame_is_not_much_larger_than_its_limit(machine: Machine) -> None:
+    """However much comes in a batch of events: a frame is read in one go."""
+    asked, other = machine.start(2)
+    command = publish("a", data=f'"{"x" * 10_000}"')
+    outcomes = [asked.append(command) for _ in range(20)]
+    asked.link.on_flush()
+    sizes = [len(body) for body in arriving(asked.end.unsent)]
+    assert 50_000 < max(sizes) < 80_000
+    while not other.hub_end.unsent:
+        asked.end.carry()
+    asked.hub_link.on_flush()
+    assert max(len(body) for body in arriving(other.hub_end.unsent)) < 80_000
+    machine.run()
+    assert all(isinstance(outcome, Published) for (outcome,) in outcomes)
+    assert other.equals_hub()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest.mock import Mock, PropertyMock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pushup.core.grant import Grant
 from pushup.net.api.quotas import (
     BURST_SECONDS,
     HELD_RETRY_SECONDS,
     NAMES_LIMIT,
+    Quotas,
     QuotaSettings,
     QuotaTable,
     Rate,
@@ -164,6 +167,18 @@ def test_whose_a_request_is() -> None:
     assert [poll({}, Authorization=f"Bearer {reader}") for _ in range(4)] == [200] * 3 + [429]
     assert poll({"token": of("8")}) == 200
     assert poll({}) == 429
+
+
+def test_an_address_that_no_quota_limits_is_not_asked_for() -> None:
+    """That is a system call for each request. Users may have a quota meanwhile: by default they do."""
+    exchange = Mock(spec_set=RecordingExchange())
+    asked = type(exchange).client = PropertyMock(return_value=Client("192.0.2.7", 1))
+    Quotas(QuotaSettings().tables).use_up("messages_per_second", 1, Grant(), exchange)
+    assert not asked.called
+    limited = Quotas(per_address(messages_per_second=1.0, held_polls=1).tables)
+    limited.use_up("messages_per_second", 1, Grant(), exchange)
+    assert limited.hold(Grant(), exchange) == ("address", "192.0.2.7")
+    assert asked.call_count == 2
 
 
 def test_bad_keys_count_for_the_address() -> None:
