@@ -13,7 +13,7 @@ import pytest
 from selenium import webdriver
 
 from pushup.client import Client, ClientError
-from tests.browser.test_chromium import CLIENT, in_tab, wait_in_tab, web_site
+from tests.browser.tabs import CLIENT, in_tab, wait_in_tab, web_site
 from tests.server.chromium import chromium
 from tests.server.document_samples import sample
 from tests.server.redis_server import free_port

@@ -22,7 +22,7 @@ class TokenIssuer:
     """Signs tokens of one user."""
 
     def __init__(self, seconds: float, user: str = "7", **rights: Any) -> None:
-        """The tokens are valid for so many seconds. `rights`: PushUp's claim, such as `poll=["news"]`."""
+        """The tokens are valid for so many seconds."""
         self.seconds = seconds
         self.user = user
         self.count = 0
