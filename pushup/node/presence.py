@@ -54,14 +54,18 @@ class PresenceLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _Follower:
-    """A member as this node sees it: how many polls and streams it holds, and until when it waits for the next."""
+    """A member as this node sees it: how many polls and streams it holds, and until when it waits for the next.
 
-    __slots__ = ("count", "data", "grace", "until")
+    `is_closing`: a page has said that it closes, and what it held may not have ended yet.
+    """
+
+    __slots__ = ("count", "data", "grace", "is_closing", "until")
 
     def __init__(self) -> None:
         self.count = 0
         self.until = 0.0
         self.grace = 0.0
+        self.is_closing = False
         self.data = NULL
 
 
@@ -124,7 +128,7 @@ class Presence:
         keys = [key for key in self._keys(subject, channels) if self._state().members.member(key) is not None]
         for key in keys:
             if (follower := self._followers.get(key)) is not None:
-                follower.grace = follower.until = 0.0
+                follower.is_closing, follower.until = True, 0.0
                 if not follower.count:
                     heappush(self._ends, (0.0, key))
         if keys:
@@ -142,6 +146,7 @@ class Presence:
         for key in keys:
             follower = self._followers.setdefault(key, _Follower())
             follower.count += 1
+            follower.is_closing = False
             follower.grace = limits.presence_hidden_seconds if selection.hidden else limits.presence_grace_seconds
             if grant.presence:
                 follower.data = Raw(grant.presence)
@@ -156,7 +161,7 @@ class Presence:
             follower = self._followers[key]
             follower.count -= 1
             if not follower.count:
-                follower.until = now + follower.grace
+                follower.until = now + (0.0 if follower.is_closing else follower.grace)
                 heappush(self._ends, (follower.until, key))
 
     # What the node tells it.
@@ -229,7 +234,8 @@ class Presence:
         for key in [key for key, at in self._closed.items() if at <= now - LOOK_SECONDS / 2]:
             del self._closed[key]
             follower = self._followers.get(key)
-            if follower is not None and follower.count:
+            if follower is not None and follower.count:  # another page of this user is still there
+                follower.is_closing = False
                 self._claim(key, follower)
         self._look_for_gone(now)
         members = self._state().members

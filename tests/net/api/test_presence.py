@@ -131,6 +131,19 @@ def test_a_page_that_closes(node: PresenceNode) -> None:
     assert node.there() == []
 
 
+def test_a_page_that_closes_leaves_the_grace_to_the_others(node: PresenceNode) -> None:
+    """The user's other device loses its connection later, and comes back within the grace."""
+    first, second = node.poll_as("ann", timeout=60), node.poll_as("ann", timeout=60)
+    node.close("ann")
+    node.hang_up(first)
+    node.advance(5)
+    node.hang_up(second)
+    node.advance(GRACE - 2)
+    assert node.there() == ["ann"]
+    node.advance(LEAVE - GRACE + 2)
+    assert node.there() == []
+
+
 def test_a_page_that_is_hidden(node: PresenceNode) -> None:
     node.poll_as("ann", timeout=0, more="&hidden=true")
     node.advance(PresenceLimits().presence_hidden_seconds - 2)
