@@ -134,6 +134,41 @@ class _Telling:
             value["gaps"] = [{"channel": self._polled.decode(), "reason": "expired", "until": value["cursor"]}]
 
 
+def _members(change: Any) -> Fault:
+    """Lists of members that are changed."""
+    return Fault(response=objects(lambda value: change(value) if "members" in value and "count" in value else None))
+
+
+def _stranger(value: dict[str, Any]) -> None:
+    value["members"].append({"subject": "stranger", "since": 1.0, "data": None})
+
+
+def _doubled(value: dict[str, Any]) -> None:
+    value["members"] *= 2
+
+
+def _no_members(value: dict[str, Any]) -> None:
+    value["messages"] = [message for message in value["messages"] if message.get("event") != "presence"]
+
+
+def _only_numbers(value: dict[str, Any]) -> None:
+    for message in value["messages"]:
+        if message.get("event") == "presence":
+            message["data"] = {"count": message["data"]["count"]}
+
+
+class _Staying:
+    """Lists in which nobody leaves."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, dict[str, Any]] = {}
+
+    def __call__(self, value: dict[str, Any]) -> None:
+        members = self._members.setdefault(value["channel"], {})
+        members |= {member["subject"]: member for member in value["members"]}
+        value["members"] = list(members.values())
+
+
 _growing = _Growing()
 _telling = _Telling()
 
@@ -267,6 +302,18 @@ FAULTS: dict[str, Fault] = {
     "counts nothing": Fault(
         response=objects(lambda v: v.update(subscribers=0, messages=0) if "subscribers" in v else None)
     ),
+    # Members.
+    "shows nobody": _members(_set(members=[], count=0)),
+    "shows a stranger": _members(_stranger),
+    "shows members twice": _members(_doubled),
+    "shows members in another order": _members(lambda value: value["members"].reverse()),
+    "shows members at an old cursor": _members(_moved(-1)),
+    "shows members at a late cursor": _members(_moved(1)),
+    "lets nobody leave": _members(_Staying()),
+    "tells of no members": Fault(response=answers(_no_members)),
+    "tells only numbers of members": Fault(response=answers(_only_numbers)),
+    "knows no hidden pages": Fault(request=replaced(rb"&hidden=[^& ]*", b"")),
+    "ignores pages that close": Fault(request=replaced(rb"POST /v1/presence", b"OPTIONS /v1/presence")),
     # Streams.
     "loses a message of a stream": Fault(stream=StreamFault(spoiled_streams.without_third)),
     "sends no messages on streams": Fault(stream=spoiled_streams.messages(lambda event: None)),
@@ -499,6 +546,8 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "takes a plus for a plus": ("names/in-queries-are-percent-encoded",),
     "sends no 100 Continue": ("http/lets-clients-continue", "http/refuses-other-expectations"),
     "accepts everything": (
+        "presence/shows-*",
+        "presence/refuses-*",
         "unread/refuses-*",
         "unread/needs-*",
         "http/refuses-*",
@@ -642,6 +691,17 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "counts nothing": ("channels/can-be-shown", "channels/count-their-subscribers"),
     "lets responses be cached": ("http/forbids-caching", "streams/forbid-caching"),
     "exposes nothing": ("access/lets-allowed-pages-read-when-to-return",),
+    "shows nobody": ("presence/lists-*", "presence/keeps-who-*", "presence/counts-*"),
+    "shows a stranger": ("presence/counts-nobody-*",),
+    "shows members twice": ("presence/counts-a-*",),
+    "shows members in another order": ("presence/lists-*",),
+    "shows members at an old cursor": ("presence/makes-*",),
+    "shows members at a late cursor": ("presence/makes-*",),
+    "lets nobody leave": ("presence/lets-*",),
+    "tells of no members": ("presence/tells-*", "presence/keeps-who-*", "presence/lets-go-who-*"),
+    "tells only numbers of members": ("presence/tells-*",),
+    "knows no hidden pages": ("presence/keeps-hidden-*", "presence/refuses-*"),
+    "ignores pages that close": ("presence/lets-go-at-*",),
     "loses a message of a stream": (
         "streams/lose-nothing-of-many",
         "streams/have-the-cursor-after-each-message",

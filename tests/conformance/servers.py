@@ -43,7 +43,8 @@ CONFIGURATIONS = {
         token=TOKEN,
         url_tickets=True,
         webhooks=True,
-        limits=_HEARTBEAT,
+        presence="room:",
+        limits={**_HEARTBEAT, "presence_limit": 8, "presence_grace_seconds": 3, "presence_hidden_seconds": 15},
     ),
     "two nodes with Redis": Options(urls=("", ""), limits=_HEARTBEAT),
     "three workers": Options(urls=("",), several_nodes=True, origin=ORIGIN, limits=_HEARTBEAT),
@@ -89,13 +90,17 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             wait_until(lambda: all(map(_lists_both, cluster.callers)), "both nodes to list both")
             urls = tuple(node.url for node in cluster.nodes)
         else:
-            flags = tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
+            (directory / "pushup.toml").write_text(
+                f'[[channels]]\nprefix = "{options.presence}"\npresence = true\n' if options.presence else ""
+            )
+            flags: tuple[str, ...] = ("--config", f"{directory}/pushup.toml")
+            flags += tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
             path = os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))
             server = stack.enter_context(running(directory / "server.log", flags, {"PYTHONPATH": path}))
             urls = (server.url,)
         yield Options(
             urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
-            token=options.token, url_tickets=options.url_tickets, webhooks=options.webhooks,
+            token=options.token, url_tickets=options.url_tickets, webhooks=options.webhooks, presence=options.presence,
             strict=options.strict, several_nodes=options.several_nodes, limits=options.limits,
             patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
         )  # fmt: skip

@@ -46,6 +46,8 @@ NOT_RUN = {
     "docs/lab/group.md: python -m loadtest group": "minutes; tests/loadtest/test_group.py runs it in small",
     "docs/lab/echo.md: python -m loadtest echo-native": "40 minutes; tests/loadtest has a small one",
     "docs/start/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
+    "docs/guide/presence.md: const presence": "tests/browser/presence.test.js runs it",
+    "docs/guide/presence.md: from pushup": "tests/browser/test_presence.py runs it",
     "docs/guide/python.md: from ": "tests/server/test_client.py runs each",
     "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
     "docs/guide/testing.md: class Shipping": "tests/testing/test_pytest_plugin.py runs it",
@@ -131,6 +133,7 @@ PRESENCE_CLAIMS = sample("docs/guide/presence.md", '{"sub"')
 WHO_IS_THERE = sample("docs/guide/presence.md", "curl 'http://127.0.0.1:8080/v1/presence")
 THESE_ARE_THERE = sample("docs/guide/presence.md", '{"channel": "room:1"')
 WHO_CAME = sample("docs/guide/presence.md", '{"count"')
+OCCUPIED = sample("docs/guide/presence.md", '{"type"')
 SERVE_WITH_URL = sample("docs/guide/authorization.md", "pushup serve --set authorize_url=")
 QUESTION = sample("docs/guide/authorization.md", "GET /may-poll?")
 WITH_FLASK = sample("docs/guide/authorization.md", "from flask import request")
@@ -793,15 +796,27 @@ def test_who_has_not_read_a_message(shell: Shell, tmp_path: Path, monkeypatch: p
 
 
 def test_who_is_there(shell: Shell, tmp_path: Path) -> None:
-    """The list has who the page says, with what the token says of them; and the messages have its fields."""
-    (tmp_path / "pushup.toml").write_text(PRESENCE)
+    """The list has who the page says, with what the token says of them; messages and the call have its fields."""
+    (tmp_path / "pushup.toml").write_text(f"{PRESENCE}occupancy_webhooks = true\n")
+    calls: list[Any] = []
+    app = flask.Flask(__name__)
+
+    @app.post("/occupied")
+    def occupied() -> tuple[str, int]:
+        calls.append(flask.request.get_json())
+        return "", 204
+
     rights = json.loads(PRESENCE_CLAIMS)["pushup"]
     users = {"ann": rights["presence"], "bob": None, "eve": None}
-    settings = tuple(word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}"))
-    with (
-        running(tmp_path / "log", ("--config", f"{tmp_path}/pushup.toml", *settings)) as server,
-        server.caller() as caller,
-    ):
+    with ExitStack() as stack:
+        given = {
+            **SETTINGS,
+            "webhook_key": f"whsec_{'k' * 32}",
+            "webhook_url": f"{stack.enter_context(served(app))}/occupied",
+        }
+        settings = tuple(word for name, value in given.items() for word in ("--set", f"{name}={value}"))
+        server = stack.enter_context(running(tmp_path / "log", ("--config", f"{tmp_path}/pushup.toml", *settings)))
+        caller = stack.enter_context(server.caller())
 
         def token(user: str) -> str:
             return TokenIssuer(60, user, poll=rights["poll"], presence=users[user]).token()
@@ -826,6 +841,10 @@ def test_who_is_there(shell: Shell, tmp_path: Path) -> None:
             (each["subject"], each["data"]) for each in documented["members"]
         ]
         messages = poll("ann").value["messages"]
+        wait_until(lambda: bool(calls), "the call")
+    (call,), example = calls, json.loads(OCCUPIED)
+    assert same_shape(call, example)
+    assert (call["type"], call["data"]["channel"]) == (example["type"], example["data"]["channel"])
     assert {message["event"] for message in messages} == {"presence"}
     told, change = [message["data"] for message in messages], json.loads(WHO_CAME)
     assert [data.keys() for data in told] == [{"count", "joins"}] * 3 + [{"count", "leaves"}]

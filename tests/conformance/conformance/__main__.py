@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--url-tickets", action="store_true", help="it issues URL tickets for them")
     add("--webhooks", action="store_true", help="it calls an application about messages that were not read")
+    add("--presence", metavar="PREFIX", default="", help="channels whose names begin so have presence")
     add("--strict", action="store_true", help="channels have to be created before they are used")
     add("--several-nodes", action="store_true", help="URL leads to several nodes: a load balancer, or workers")
     add(
@@ -110,6 +111,7 @@ def _options(given: argparse.Namespace) -> Options:
         token=tuple(given.token),
         url_tickets=given.url_tickets,
         webhooks=given.webhooks,
+        presence=given.presence,
         strict=given.strict,
         several_nodes=given.several_nodes,
         limits=limits,

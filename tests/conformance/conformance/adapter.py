@@ -13,7 +13,7 @@
 | `second node` | another node of the same service |
 | `one node` | all connections lead to the same node |
 | `publish key`, `no publish key`, `origin`, `credentials`, `token`, `URL tickets` | a server configured like that |
-| `webhooks`, `no webhooks`, `strict`, `not strict` | the same |
+| `webhooks`, `no webhooks`, `presence`, `strict`, `not strict` | the same |
 | `quick expiry`, `quick give-up` | a short `retention_seconds`, a short `request_timeout_seconds` |
 """
 

@@ -20,6 +20,9 @@ LIMITS = {
     "retention_seconds": 300,
     "request_timeout_seconds": 10,
     "stream_heartbeat_seconds": 15,
+    "presence_limit": 200,
+    "presence_grace_seconds": 30,
+    "presence_hidden_seconds": 90,
 }
 """The limits of the server, with PushUp's defaults; `--limit NAME=VALUE` sets another."""
 
@@ -41,6 +44,8 @@ class Options:
     """Whether it issues URL tickets for them."""
     webhooks: bool = False
     """Whether it calls an application about messages that were not read."""
+    presence: str = ""
+    """How the names of channels with presence begin; empty: there are none."""
     strict: bool = False
     """Whether channels have to be created."""
     several_nodes: bool = False

@@ -43,6 +43,7 @@ class PushUp:
             "URL tickets": "" if options.url_tickets else "the server issues no URL tickets (--url-tickets)",
             "webhooks": "" if options.webhooks else "the server calls no application (--webhooks)",
             "no webhooks": "the server calls an application" if options.webhooks else "",
+            "presence": "" if options.presence else "no channel was said to have presence (--presence PREFIX)",
             "strict": "" if options.strict else "the server is not strict (--strict)",
             "not strict": "the server is strict" if options.strict else "",
             "quick expiry": ""

@@ -114,9 +114,9 @@ class Trial:
 
     # What a check uses.
 
-    def channel(self, suffix: str = "") -> str:
+    def channel(self, suffix: str = "", *, prefix: str = "") -> str:
         """The name of a channel that nobody has used; it can be used at once."""
-        name = f"c{self._prefix}.{next(self._numbers)}{suffix}"
+        name = f"{prefix}c{self._prefix}.{next(self._numbers)}{suffix}"
         request = self.adapter.create(name)
         if request is not None:
             self.same("the status of a channel's creation", self.client().ask(request).status, 201)

@@ -16,6 +16,7 @@
 | `access` | publish keys, origins, hosts, tickets |
 | `tokens` | signed tokens, revocation |
 | `unread` | messages of which an application is told who has not read them |
+| `presence` | who follows a channel |
 | `limits` | what is within the limits, and beyond |
 | `operations` | health, readiness, nodes, metrics |
 | `cluster` | a second node of the same service |
@@ -38,6 +39,7 @@ from conformance.checks import (
     names,
     operations,
     polling,
+    presence,
     producers,
     publishing,
     raw_events,
@@ -48,6 +50,6 @@ from conformance.checks import (
 
 __all__ = [
     "access", "acknowledgements", "channels", "cluster", "cursors", "delivery", "ephemeral", "erasure", "errors",
-    "gaps", "http", "keys", "limits", "names", "operations", "polling", "producers", "publishing", "raw_events",
-    "streams", "tokens", "unread",
+    "gaps", "http", "keys", "limits", "names", "operations", "polling", "presence", "producers", "publishing",
+    "raw_events", "streams", "tokens", "unread",
 ]  # fmt: skip
