@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import Raw, Struct
 from sortedcontainers import SortedKeyList
 
-from pushup.core.attendance import Key
+from pushup.core.attendance import Here, Key
 from pushup.core.machine_rules import Retention
 from pushup.core.poll import Selection
 from pushup.core.shelves import Shelf
@@ -245,7 +245,7 @@ class Channel(Struct, eq=False, gc=False):
 class Touched:
     """What an entry did that concerns polls: channels with something new, channels that came or went, revocations."""
 
-    __slots__ = ("asked", "continued_after", "forgotten", "opened", "revoked", "woken")
+    __slots__ = ("answered", "asked", "continued_after", "forgotten", "opened", "revoked", "woken")
 
     def __init__(self) -> None:
         self.woken: list[Channel] = []
@@ -256,6 +256,8 @@ class Touched:
         self.continued_after: int | None = None
         """If the order has a new epoch name: the last sequence up to which cursors of the old one are valid."""
 
+        self.answered: Here | None = None
+        """Who follows by some node."""
         self.asked: list[tuple[Key, bool]] = []
         """Members that may leave, and whether their pages have closed."""
         self.revoked: str | None = None
@@ -265,6 +267,7 @@ class Touched:
         self.woken.clear()
         self.continued_after = None
         self.revoked = None
+        self.answered = None
         if self.asked:
             self.asked.clear()
         if self.opened:

@@ -18,6 +18,7 @@ Tell = Callable[[str, Raw, int], None]
 
 def here(state: StateRows, command: Here, entry: Entry, tell: Tell) -> None:
     """Those who follow become members, if their channels exist or can be opened; members stay in any case."""
+    state.touched.answered = command
     by_channel: dict[str, list[Key]] = {}
     given = {member.key: member for member in command.members}
     for key in given:

@@ -229,8 +229,8 @@ class Node(HoldsState, Generic[H]):
         self.polls.wake(state.touched)
         if state.touched.revoked is not None:
             self.held_on_grants.end(state.touched.revoked, self._why_revoked)
-        if state.touched.asked:
-            self.presence.asked(state.touched.asked)
+        if state.touched.asked or state.touched.answered:
+            self.presence.applied(state.touched)
         self._deliver_soon()
         return outcome
 

@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IReactorTime
 from pushup.broadcast import Broadcast, Member
 from pushup.clock import Timer
 from pushup.core.attendance import NULL, Attendance, Away, Gone, Here, Key, Leave
+from pushup.core.channel import Touched
 from pushup.core.commands import Command, Outcome
 from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
@@ -166,10 +167,15 @@ class Presence:
 
     # What the node tells it.
 
-    def asked(self, asked: list[tuple[Key, bool]]) -> None:
-        """An entry asks about these members, each with whether its page has closed."""
-        now = self._clock.seconds()
-        for key, is_closed in asked:
+    def applied(self, touched: Touched) -> None:
+        """An entry asks about members, each with whether its page has closed, or says who follows by some node.
+
+        That may be this one, some time ago: an entry can be on its way for long.
+        """
+        now, here = self._clock.seconds(), touched.answered
+        if here is not None and here.node == self._broadcast.node_id:
+            self._orphans += [member.key for member in here.members if member.key not in self._followers]
+        for key, is_closed in touched.asked:
             follower = self._followers.get(key)
             if follower is not None and is_closed:
                 self._closed[key] = now  # its own poll may not have ended yet

@@ -27,7 +27,8 @@ GRACE_SECONDS = 2.0
 LEAVE_SECONDS = 3.0 + 5.0 + GRACE_SECONDS + 3.0
 """How long members of a node that was killed stay: its lease, until others say so, the grace, and the decision."""
 
-POLL_SECONDS = 1.5
+POLL_SECONDS = 10.0
+"""Longer than the grace: a poll that is held answers for its member."""
 
 POLICY = '[[channels]]\nprefix = "room:"\npresence = true\npoll = "anyone"\n'
 
@@ -231,7 +232,7 @@ def test_nodes_are_stopped_for_a_while_and_replaced(tmp_path: Path, settings_fil
             living.remove(nodes.nodes[number].address)
             nodes.stop(number)
             seen.stays_for(1.0)
-        seen.stays_for(GRACE_SECONDS + 2.0)
+        seen.stays_for(GRACE_SECONDS + 1.0)
         assert seen.members == everybody
 
 

@@ -81,6 +81,8 @@ class Tabs:
         self.network = network
         self.record = record
         self.servers = servers
+        self.is_prompt = True
+        """Whether a server knows soon what another one has heard."""
         self.faults = [-math.inf]
         """When there were faults, by the true time. A drain is none: nobody leaves because of it."""
         self.tabs: dict[int, Tab] = {}
@@ -169,7 +171,7 @@ class Tabs:
             return
         for subject in members:
             last = self._last.get((channel, subject), -math.inf)
-            was_closed = self._closed.get(subject, -math.inf) >= last and subject in self._prompt
+            was_closed = self.is_prompt and self._closed.get(subject, -math.inf) >= last and subject in self._prompt
             if was_closed and self._prompt[subject] < asked_at - PROMPT_SECONDS:
                 raise BrokenPromise(f"who closes the last page leaves: {where} names {subject}, closed at {last}")
             if last < asked_at - HIDDEN_SECONDS - LEAVE_SECONDS - 1.0:

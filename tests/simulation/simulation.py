@@ -146,6 +146,7 @@ class Simulation:
         if "presence" in setup:
             members.GONE_AT_MOST = GONE_AT_MOST
             self.tabs = Tabs(self.world, self.network, self.record, self.servers)
+            self.tabs.is_prompt = not setup["slow_node"]
             leaves = LeavesSeen(self.tabs)
             for server in self.servers:
                 server.before_entry = leaves.before

@@ -43,6 +43,7 @@ class PresenceCalls:
         return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._close, poll, exchange))
 
     def _close(self, poll: Poll, exchange: Exchange, grant: Grant) -> None:
+        self._node.here  # noqa: B018  # raises if this node may not know
         if grant.subject:
             self._node.presence.closes(grant.subject, poll.selection.channels)
         exchange.respond(Response(204))
