@@ -146,7 +146,7 @@ def test_a_page_begins_with_its_question(page: Path) -> None:
 
 def test_what_users_need_can_be_read_in_an_afternoon() -> None:
     """The pages for users have 32,000 words together, and what is read only at night: alerts, backups, capacity."""
-    assert sum(map(_words, FOR_USERS)) <= 35_400
+    assert sum(map(_words, FOR_USERS)) <= 36_400
 
 
 def test_every_page_is_found_from_the_list_of_questions() -> None:

@@ -94,6 +94,35 @@ export interface Subscription {
   close(): void;
 }
 
+/** A user who is there. */
+export interface Member<Data = any> {
+  subject: string;
+  /** Seconds since the epoch. */
+  since: number;
+  /** From the user's token, or from the application. */
+  data: Data;
+}
+
+export interface PresenceChange<Data = any> {
+  joined: Member<Data>[];
+  updated: Member<Data>[];
+  left: Member<Data>[];
+}
+
+export interface PresenceOptions<Data = any> {
+  /** Called after `members` and `count` have changed; with nothing but empty lists when they are known first. */
+  onChange?(change: PresenceChange<Data>): unknown;
+  onState?(state: State): unknown;
+}
+
+export interface Presence<Data = any> {
+  /** By subject, in the order of joining; null until it is known, and while there are more than the server lists. */
+  readonly members: ReadonlyMap<string, Member<Data>> | null;
+  readonly count: number | undefined;
+  readonly state: State;
+  close(): void;
+}
+
 /** What the client needs of a browser. */
 export interface Environment {
   url: string;
@@ -111,6 +140,8 @@ export interface Environment {
   storage(): Pick<Storage, "getItem" | "setItem">;
   locks: Pick<LockManager, "request"> | undefined;
   BroadcastChannel: typeof BroadcastChannel | undefined;
+  /** Sends something by POST, also if the page ends now. */
+  beacon?(url: string, body: string): unknown;
   hidden(): boolean;
   /** Calls back with `pagehide`, `pageshow`, `freeze`, `resume`, `visibilitychange`, `online` and `offline`. */
   listen(heard: (event: string) => void): void;
@@ -121,6 +152,8 @@ export class PushUp {
   /** The browser's, or what was given. */
   readonly environment: Environment;
   subscribe(channels: Channels, options?: SubscriptionOptions): Subscription;
+  /** Who follows a channel; this page's user, too. */
+  presence<Data = any>(channel: string, options?: PresenceOptions<Data>): Presence<Data>;
   /** The last 200 events, oldest first. */
   report(): Event[];
 }

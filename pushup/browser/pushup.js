@@ -4,10 +4,13 @@
  * nothing is lost: docs/internals/browser-client.md.
  *
  * In this order: the tables, the two transports, a connection, the token, the feed, the lead among tabs, subscriptions,
- * the client.
+ * presence, the client.
  *
  * @typedef {import("./pushup.d.ts").PushUp} DeclaredPushUp
  * @typedef {import("./pushup.d.ts").Subscription} DeclaredSubscription
+ * @typedef {import("./pushup.d.ts").Presence} DeclaredPresence
+ * @typedef {import("./pushup.d.ts").PresenceOptions} PresenceOptions
+ * @typedef {import("./pushup.d.ts").Member} Member
  * @typedef {import("./pushup.d.ts").Environment} Environment
  * @typedef {import("./pushup.d.ts").Message} Message
  * @typedef {import("./pushup.d.ts").Gap} Gap
@@ -16,7 +19,8 @@
  * @typedef {import("./pushup.d.ts").Options} Options
  * @typedef {import("./pushup.d.ts").SubscriptionOptions} SubscriptionOptions
  * @typedef {import("./pushup.d.ts").Channels} Channels
- * @typedef {{cursor: string, messages: Message[], gaps: Gap[], closed: string[], open?: string[]}} Entry
+ * @typedef {{count: number, members?: Member[]}} Snapshot
+ * @typedef {{cursor: string, messages: Message[], gaps: Gap[], closed: string[], open?: string[], snapshot?: Snapshot}} Entry
  *   what happened from one cursor to the next; open: channels of which something was told before that is about this, too
  * @typedef {Entry & {channels: Set<string>}} Node
  *   an entry, and what was asked for
@@ -122,6 +126,7 @@ const AWAKE = 10_000; // a hidden page that looks after each `hidden` seconds
 const SELDOM = 300_000; // asking again for what can hardly be
 const CHANNEL_LIMIT = 100;
 const FORGET = 180_000; // a tab that has not been heard of for so long
+const SNAPSHOT = "snapshot"; // where presence begins, in the place of a cursor
 const SAY_AGAIN = 1_000; // pause between two polls that say what was handled
 
 /** Why a request ended without what was asked for; `status` is 0 if there was no answer that could be understood. */
@@ -239,6 +244,17 @@ async function poll(connection, signal) {
   throw new Trouble("loop");
 }
 
+/** Asks who is there. @param {Connection} connection @param {AbortSignal} signal */
+async function snapshot(connection, signal) {
+  const [channel] = connection.request.channels;
+  const response = await connection.fetch(signal, `/v1/presence?channel=${encodeURIComponent(channel)}`);
+  const { cursor, ...snapshot } = await response.json();
+  signal.throwIfAborted();
+  if (typeof cursor !== "string") throw new Trouble("no snapshot");
+  // There may be more: where the shared request is, nobody knows.
+  connection.taken(signal, /** @type {Entry} */ ({ cursor, messages: [], gaps: [], closed: [], more: true, snapshot }));
+}
+
 // A connection: one request after the other, by the table.
 
 class Connection {
@@ -307,7 +323,7 @@ class Connection {
       await this.client.token.get(); // if it is slow, no transport is to blame; and whoever sent the event has finished
       signal.throwIfAborted();
       this.streams = this.mayStream;
-      await (this.streams ? stream : poll)(this, signal);
+      await (this.streams ? stream : request.cursor === SNAPSHOT ? snapshot : poll)(this, signal);
     } catch (error) {
       trouble = error instanceof Trouble ? error : new Trouble(String(error));
     }
@@ -326,15 +342,19 @@ class Connection {
     return this.request.kind === "base" && (only ? only === "stream" : !this.trial && environment.wall() >= pollUntil);
   }
 
-  /** @param {AbortSignal} signal @param {string} path @param {object} body */
+  /** By POST if there is a body. @param {AbortSignal} signal @param {string} path @param {object} [body] */
   async fetch(signal, path, body) {
     const { client, ticket } = this;
     const token = (this.token = await client.token.get());
     signal.throwIfAborted();
+    /** @type {Record<string, string>} */
+    const headers = ticket ? { "PushUp-Ticket": ticket } : {};
+    if (token && !body) headers.Authorization = `Bearer ${token}`;
+    const hidden = client.isAway || undefined;
     const response = await client.environment.fetch(client.url + path, {
-      method: "POST",
-      body: JSON.stringify(token ? { ...body, token } : body), // in a header field it would cause a preflight
-      headers: ticket ? { "PushUp-Ticket": ticket } : {},
+      method: body ? "POST" : "GET",
+      body: body && JSON.stringify({ ...body, hidden, token: token || undefined }), // needs no preflight
+      headers,
       credentials: client.options.credentials ?? "same-origin",
       cache: "no-store",
       signal,
@@ -502,6 +522,11 @@ class Token {
   /** @param {PushUp} client */
   constructor(client) {
     this.#client = client;
+  }
+
+  /** The last one. */
+  get last() {
+    return this.#text;
   }
 
   /** One that has not ended, as far as is known. */
@@ -818,7 +843,7 @@ class Subscription {
   channels;
   /** @type {string | undefined} up to here everything was handled; undefined until the server has said where it is */
   cursor;
-  begin = "now"; // or "earliest": no gaps are told then, so the shared request does not begin there
+  begin = "now"; // or "earliest": no gaps are told then, so the shared request does not begin there; or SNAPSHOT
   /** @type {string | undefined} the id of the last message, if it is known */
   last;
   /** @type {Node | undefined} of the feed, if that is where the position comes from */
@@ -850,7 +875,7 @@ class Subscription {
     this.#options = { ...client.options, ...options };
     this.#key = JSON.stringify(options.name ?? [...this.channels].sort());
     const { cursor } = options;
-    if (cursor === "earliest") this.begin = cursor;
+    if (cursor === "earliest" || cursor === SNAPSHOT) this.begin = cursor;
     else if (cursor && cursor !== "now") this.start(cursor);
     else if (!cursor) this.cursor = client.stored(this.#key);
   }
@@ -883,6 +908,14 @@ class Subscription {
     this.#client.stored(this.#key, cursor);
   }
 
+  /** Continues there instead. @param {string} cursor */
+  leap(cursor) {
+    this.last = undefined;
+    this.asked = this.askAt = 0;
+    if (cursor === SNAPSHOT) this.cursor = undefined;
+    else this.start(cursor);
+  }
+
   /** @param {Problem} reason */
   stop(reason) {
     this.reason = reason;
@@ -898,6 +931,9 @@ class Subscription {
     return !this.closed && !this.reason && this.channels.size > 0;
   }
 
+  /** Who is there now. @param {Snapshot} _snapshot */
+  begins(_snapshot) {}
+
   /** What it has to handle next: undefined if there is nothing, null if the feed does not contain its position. */
   next() {
     return this.answer ? { entry: this.answer, node: undefined } : this.#client.feed.after(this);
@@ -910,13 +946,15 @@ class Subscription {
     const { onMessage, onClosed, atLeastOnce } = this.#options;
     for (let next; this.active && (next = this.next());) {
       const { entry, node } = next;
-      const { channels } = this;
+      const { channels, cursor } = this;
       /** @param {string} channel */
       const isMine = (channel) => this.channels.has(channel);
       const mine = entry.messages.filter((message) => message.channels.some(isMine));
       this.answer = this.node = undefined;
       const gaps = entry.gaps.filter((gap) => isMine(gap.channel));
-      if (gaps.length && (await this.#leap(gaps))) continue;
+      if (gaps.length && (await this.#tell(gaps))) continue;
+      const { snapshot } = entry;
+      if (snapshot) this.#call(() => this.begins(snapshot));
       for (const message of mine) {
         const call = () => onMessage?.({ ...message, channels: message.channels.filter(isMine) });
         if (atLeastOnce) await this.#untilItWorks(call);
@@ -924,6 +962,7 @@ class Subscription {
       }
       for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
       if (!this.active) break;
+      if (cursor !== this.cursor) continue; // it leaps
       this.last = channels === this.channels ? (mine.at(-1)?.id ?? this.last) : undefined;
       this.node = node;
       this.start(entry.cursor);
@@ -933,15 +972,13 @@ class Subscription {
   }
 
   /** Tells gaps; whether a handler chose another cursor. @param {Gap[]} gaps */
-  async #leap(gaps) {
+  async #tell(gaps) {
     const { onGap } = this.#options;
     for (const gap of gaps) {
       if (!onGap) this.#client.error(new Error(`PushUp: messages on ${gap.channel} were missed (${gap.reason})`));
       const cursor = await this.#untilItWorks(() => onGap?.(gap));
       if (typeof cursor !== "string" || !this.active) continue;
-      this.last = undefined;
-      this.asked = this.askAt = 0;
-      this.start(cursor);
+      this.leap(cursor);
       return true;
     }
     return false;
@@ -978,10 +1015,71 @@ class Subscription {
   }
 }
 
+// Presence: a subscription that begins with a snapshot of the members, and keeps them by the messages after it.
+
+/** @implements {DeclaredPresence} */
+class Presence extends Subscription {
+  /** @type {Map<string, Member> | null} */
+  members = null;
+  /** @type {number | undefined} */
+  count;
+  #client;
+  #onChange;
+
+  /** @param {PushUp} client @param {string} channel @param {PresenceOptions} options */
+  constructor(client, channel, { onChange, ...options }) {
+    super(client, [channel], {
+      onClosed: undefined,
+      ...options,
+      atLeastOnce: false,
+      cursor: SNAPSHOT,
+      name: `members of ${channel}`,
+      onMessage: ({ event, data }) => event === "presence" && this.#take(data),
+      onGap: () => SNAPSHOT,
+    });
+    this.#client = client;
+    this.#onChange = onChange;
+  }
+
+  close() {
+    super.close();
+    this.#client.part([this]);
+  }
+
+  /** @param {Snapshot} snapshot */
+  begins({ count, members }) {
+    const before = this.members;
+    this.count = count;
+    const now = (this.members = members ? new Map(members.map((member) => [member.subject, member])) : null);
+    if (!before || !now || !members) return this.#onChange?.({ joined: [], updated: [], left: [] });
+    const text = JSON.stringify;
+    return this.#onChange?.({
+      joined: members.filter(({ subject }) => !before.has(subject)),
+      updated: members.filter((member) => before.has(member.subject) && text(before.get(member.subject)) !== text(member)),
+      left: [...before.values()].filter(({ subject }) => !now.has(subject)),
+    });
+  }
+
+  /** @param {{count: number, joins?: Member[], updates?: Member[], leaves?: string[]}} delta */
+  #take({ count, joins = [], updates = [], leaves = [] }) {
+    const { members } = this;
+    const left = leaves.flatMap((subject) => members?.get(subject) ?? []);
+    for (const subject of leaves) members?.delete(subject);
+    for (const member of [...joins, ...updates]) members?.set(member.subject, member);
+    this.count = count;
+    if (members?.size !== count) {
+      if (joins.length + updates.length + leaves.length) this.leap(SNAPSHOT);
+      else this.members = null; // they are more than the server lists
+    }
+    return this.#onChange?.({ joined: joins, updated: updates, left });
+  }
+}
+
 // What the page passes: a mistake that nobody reports looks like a page without news.
 
 const HANDLERS = ["onMessage", "onGap", "onState", "onClosed", "atLeastOnce"];
 const SUBSCRIPTION_OPTIONS = [...HANDLERS, "cursor", "name"];
+const PRESENCE_OPTIONS = ["onChange", "onState"];
 const OPTIONS = [
   ...[...HANDLERS, "url", "token", "credentials", "user", "share", "transport", "hidden", "onRefused", "onError"],
   ...["channelLimit", "environment"],
@@ -1066,6 +1164,18 @@ export class PushUp {
       throw new TypeError('PushUp: subscribe to a list of channels, such as ["news"]');
     checkOptions(options, SUBSCRIPTION_OPTIONS);
     const sub = new Subscription(this, channels, options);
+    return this.#add(sub);
+  }
+
+  /** @param {string} channel @param {PresenceOptions} [options] */
+  presence(channel, options = {}) {
+    if (typeof channel !== "string") throw new TypeError('PushUp: presence is of one channel, such as "room:1"');
+    checkOptions(options, PRESENCE_OPTIONS);
+    return this.#add(new Presence(this, channel, options));
+  }
+
+  /** @template {Subscription} Sub @param {Sub} sub */
+  #add(sub) {
     this.#subscriptions.add(sub);
     this.touch();
     return sub;
@@ -1162,12 +1272,15 @@ export class PushUp {
     if (event === "freeze" || event === "pagehide") this.#frozen = true;
     if (event === "resume" || event === "pageshow" || seen) this.#frozen = false;
     if (event === "visibilitychange") this.#hiddenSince = this.now();
+    // What is held was asked for by a page in view.
+    if (event === "visibilitychange" && this.isAway) this.base.send("want");
     for (const connection of [this.base, this.own]) {
       if (event === "offline") connection.send("offline");
       if (event === "online" || event === "jump" || (seen && connection.state === "waiting")) connection.send("nudge");
     }
     if (event === "jump") return;
     this.#refresh(this.now()); // now: a page that is being frozen runs nothing afterwards
+    if (event === "pagehide") this.part(this.#presences());
     this.check();
   }
 
@@ -1183,7 +1296,23 @@ export class PushUp {
     this.own.send(asleep ? "sleep" : "wake");
   }
 
+  /** Its user may be back later than that of another page. */
+  get isAway() {
+    return this.environment.hidden() && this.#presences().length > 0;
+  }
+
+  /** Their user is no longer there, unless another tab is. @param {Presence[]} presences */
+  part(presences) {
+    const channels = presences.flatMap((presence) => [...presence.channels]);
+    const body = JSON.stringify({ channels, token: this.token.last || undefined });
+    if (channels.length) this.environment.beacon?.(`${this.url}/v1/presence`, body);
+  }
+
   // What to ask for.
+
+  #presences() {
+    return this.#active().flatMap((sub) => (sub instanceof Presence ? [sub] : []));
+  }
 
   #active() {
     return [...this.#subscriptions].filter((sub) => sub.active);
@@ -1406,6 +1535,7 @@ function browser() {
     storage: () => sessionStorage, // may throw
     locks: globalThis.navigator?.locks,
     BroadcastChannel: globalThis.BroadcastChannel,
+    beacon: (url, body) => navigator.sendBeacon?.(url, body),
     hidden: () => globalThis.document?.visibilityState === "hidden",
     listen(heard) {
       const events = ["pagehide", "pageshow", "online", "offline", "visibilitychange", "freeze", "resume"];

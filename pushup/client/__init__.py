@@ -9,6 +9,7 @@ What it does is written once, as coroutines. A driver, blocking or for asyncio, 
 | `calls.py` | `AsyncClient`: each call, and what is tried again |
 | `following.py` | following channels, by a stream or by polls |
 | `answers.py`, `answer_writer.py` | answers that come into being over time: reading one; writing one |
+| `presence.py` | who follows a channel |
 | `attempts.py` | which node is tried next, and when |
 | `exchange.py` | one request to one node: connections that are kept, credentials, tickets |
 | `credentials.py` | the publish key, or tokens that are renewed |
@@ -22,6 +23,7 @@ from pushup.client.answer_writer import AnswerWriter, AsyncAnswerWriter
 from pushup.client.answers import AnswerCutOff, AnswerError, AnswerFailed, AnswerState, AnswerStopped
 from pushup.client.calls import Ack, AsyncClient
 from pushup.client.client import Client
+from pushup.client.presence import Member, Members
 from pushup.client.values import (
     Answer,
     Channel,
@@ -54,6 +56,8 @@ __all__ = [
     "Duplicate",
     "Gap",
     "Item",
+    "Member",
+    "Members",
     "Message",
     "NewMessage",
     "Producer",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from types import TracebackType
 from typing import Any, Literal, Self
+from urllib.parse import quote
 
 from pushup.client.answer_writer import ANSWER_SECONDS, COALESCE_SECONDS, AsyncAnswerWriter
 from pushup.client.answers import SILENCE_SECONDS, AnswerFollower, AnswerState, parts, read
@@ -15,6 +15,7 @@ from pushup.client.driver import Driver
 from pushup.client.exchange import Exchange
 from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport, items
 from pushup.client.http1 import Request
+from pushup.client.presence import Members
 from pushup.client.values import (
     Answer,
     Channel,
@@ -95,9 +96,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.close()
 
     async def publish(
@@ -231,6 +230,10 @@ class AsyncClient:
     async def read_answer(self, channel: str) -> AnswerState:
         """An answer, as far as it is written. Raises: AnswerCutOff if pieces are missing."""
         return (await read(self._call, channel)).whole(channel)
+
+    async def presence(self, channel: str) -> Members:
+        """Who follows a channel now."""
+        return Members(await self.call("GET", f"/v1/presence?channel={quote(channel, safe='')}"))
 
     async def create(self, name: str | None = None, ttl: float | None = None) -> Channel:
         """Create a channel. This call and the next two are repeated only if nothing has been sent."""

@@ -12,6 +12,7 @@ from pushup.client.attempts import RETRY_SECONDS
 from pushup.client.calls import ACK_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
 from pushup.client.driver import BlockingDriver, Driver, run
 from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
+from pushup.client.presence import Members
 from pushup.client.values import Answer, Channel, Item, NewMessage, Producer, Published
 
 
@@ -125,6 +126,9 @@ class Client:
 
     def read_answer(self, channel: str) -> AnswerState:
         return run(self._calls.read_answer(channel))
+
+    def presence(self, channel: str) -> Members:
+        return run(self._calls.presence(channel))
 
     def create(self, name: str | None = None, ttl: float | None = None) -> Channel:
         return run(self._calls.create(name, ttl))

@@ -1,4 +1,4 @@
-/** pushup.js is small: 11 KB, compressed and without its comments; what says what a page does wrong takes 1 KB of it. */
+/** pushup.js is small: 12 KB, compressed and without its comments; what says what a page does wrong takes 1 KB of it. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -19,11 +19,11 @@ export function stripped(source) {
     .replace(/^\s*\n/gm, "");
 }
 
-test("11 KB", async () => {
+test("12 KB", async () => {
   const text = stripped(read("pushup/browser/pushup.js"));
   await import(`data:text/javascript;base64,${Buffer.from(text).toString("base64")}`); // it is still a program
   const size = compressed(text);
-  assert.ok(size <= 11_264, `${size} bytes`);
+  assert.ok(size <= 12_288, `${size} bytes`);
 });
 
 test("the modules for answers have at most 200 lines each", () => {

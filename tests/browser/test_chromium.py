@@ -8,24 +8,20 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium import webdriver
 
 from pushup.client import Client
+from tests.browser.tabs import CLIENT, QuietHandler, in_tab, wait_in_tab, web_site
 from tests.server.chromium import chromium
 from tests.server.document_samples import sample
 from tests.server.redis_server import free_port
 from tests.server.server_process import Server, running, wait_until
 from tests.server.token_issuer import SETTINGS, TokenIssuer, is_valid
 from tests.server.webhook_receiver import PUBLISH_KEY, webhook_receiver
-
-CLIENT = Path(__file__).parents[2] / "pushup" / "browser" / "pushup.js"
 
 PAGE = """<!doctype html><title>page</title><script type=module>
 import { PushUp } from "./pushup.js";
@@ -45,24 +41,6 @@ window.sub = push.subscribe(["news"], {
 def browser() -> Iterator[webdriver.Chrome]:
     with chromium() as driver:
         yield driver
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def web_site(folder: Path, handler: type[QuietHandler] = QuietHandler) -> Iterator[str]:
-    """Serves a folder; yields its origin. It is localhost, where browsers have locks without TLS."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://localhost:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 class Publisher:
@@ -88,15 +66,6 @@ class Publisher:
         self._stopping.set()
         self._thread.join()
         return self.count
-
-
-def in_tab(browser: webdriver.Chrome, tab: str, script: str) -> Any:
-    browser.switch_to.window(tab)
-    return browser.execute_script(f"return {script}")
-
-
-def wait_in_tab(browser: webdriver.Chrome, tab: str, script: str, value: object) -> None:
-    wait_until(lambda: in_tab(browser, tab, script) == value, f"{script} to be {value}", 60)
 
 
 def test_eight_tabs(browser: webdriver.Chrome, tmp_path: Path) -> None:

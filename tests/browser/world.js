@@ -115,6 +115,7 @@ export class Service {
   unread = new Set(); // messages that wait until the user of the tabs has seen them
   limit = 5;
   channelLimit = 100;
+  presenceLimit = 200;
 
   constructor(clock, dice, { nodes = 2, keep = 50 } = {}) {
     this.clock = clock;
@@ -148,6 +149,28 @@ export class Service {
       this.clock.at(at, () => this.#apply(node, sequence));
     }
     return message;
+  }
+
+  /** Members of a channel come, change or go. */
+  change(channel, { joins = [], updates = [], leaves = [] }) {
+    const members = new Map(this.#members(channel, this.head));
+    for (const member of [...joins, ...updates]) members.set(member.subject, member);
+    for (const subject of leaves) members.delete(subject);
+    const count = members.size;
+    const lists = count > this.presenceLimit ? {} : { joins, updates, leaves };
+    const data = Object.fromEntries(Object.entries(lists).filter(([, list]) => list.length));
+    this.publish([channel], { count, ...data }, "presence").members = [...members];
+  }
+
+  #members(channel, head) {
+    return this.messages.slice(0, head).findLast((m) => m.members && m.channels[0] === channel)?.members ?? [];
+  }
+
+  /** Who is there, as far as a node knows. */
+  presence(node, channel) {
+    const members = this.#members(channel, node.applied).map(([, member]) => member);
+    const list = members.length > this.presenceLimit ? {} : { members };
+    return { channel, cursor: this.cursor(node.applied), count: members.length, ...list };
   }
 
   #apply(node, sequence) {
@@ -278,6 +301,7 @@ export class Network {
   faults = {};
   open = new Set(); // requests: {tab, path, held, at}
   log = []; // {at, tab, useful}
+  beacons = []; // {tab, path, ...body}
 
   constructor(clock, dice, service) {
     this.clock = clock;
@@ -292,7 +316,7 @@ export class Network {
   fetch(tab, url, { method = "GET", body, headers = {}, signal }) {
     const { clock, dice, service, faults } = this;
     if (tab.gone) return new Promise(() => {});
-    const path = new URL(url, "http://server").pathname;
+    const { pathname: path, searchParams } = new URL(url, "http://server");
     const asked = body ? JSON.parse(body) : null;
     const held = path === "/v1/events" || asked?.timeout > 0;
     const request = { tab, path, held, asked, method, headers, at: clock.now, over: false, dead: false, useful: false };
@@ -340,12 +364,13 @@ export class Network {
           const date = new Date(tab.wall() + 3000).toUTCString();
           return answer(503, OVERLOADED, { "Retry-After": dice.chance(0.5) ? date : "2" });
         }
-        request.token = asked.token ?? "";
+        request.token = asked?.token ?? headers.Authorization?.replace("Bearer ", "") ?? "";
         const refusal =
           faults.refuseSome && dice.chance(faults.refuseSome)
             ? { status: 401, type: "urn:pushup:invalid-token" }
             : service.refusal(asked, request.token, headers["PushUp-Ticket"]);
         if (refusal) return answer(refusal.status, refusal);
+        if (path === "/v1/presence") return this.#presence(node, searchParams.get("channel"), answer);
         if (path === "/v1/poll") return this.#poll(request, node, answer);
         if (faults.noStreams) return answer(404, { type: "urn:pushup:unknown-resource" });
         this.#stream(request, node, resolve);
@@ -361,6 +386,11 @@ export class Network {
       if (dice.chance(faults[fate] ?? 0)) return fate;
     }
     return request.path === "/v1/events" && faults.buffering ? "buffer" : "";
+  }
+
+  #presence(node, channel, answer) {
+    if (channel.startsWith("room:")) answer(200, this.service.presence(node, channel));
+    else answer(404, { type: "urn:pushup:unknown-resource", detail: `${channel} has no presence` });
   }
 
   #poll(request, node, answer) {
@@ -703,6 +733,7 @@ export class Tab {
           browser.channels.get(this.name).delete(this);
         }
       },
+      beacon: (url, body) => browser.network.beacons.push({ tab, path: new URL(url).pathname, ...JSON.parse(body) }),
       hidden: () => tab.hidden,
       listen: (heard) => tab.#heard.push(heard),
     };

@@ -18,6 +18,8 @@ from pushup.client import (
     Duplicate,
     Gap,
     Item,
+    Member,
+    Members,
     Message,
     NewMessage,
     Producer,
@@ -62,10 +64,14 @@ def blocking() -> None:
         assert_type(client.renew(7, ttl=5), Channel)
         assert_type(client.channel("a"), Channel)
         assert_type(client.channels()[0].subscribers, int | None)
+        members = client.presence("a")
+        assert_type(members, Members)
+        assert_type(members.members, dict[str, Member] | None)
         client.close_channel("a")
         assert_type(client.call("GET", "/v1/nodes", headers={"X": "y"}, timeout=1, patience=0), dict[str, Any])
         for item in client.follow("a", answer.cursor, on_trouble=lambda error, pause: None):
             assert_type(item, Item)
+            assert_type(members.update(item), bool)
             work(item)
         with client.answer("a", resume=True, coalesce=0.1, patience=5) as answering:
             answering.write("text")
@@ -113,6 +119,7 @@ async def asynchronous() -> None:
         assert_type(await client.renew("a"), Channel)
         assert_type(await client.channel(7), Channel)
         assert_type(await client.channels(), list[Channel])
+        assert_type((await client.presence("a")).count, int)
         await client.close_channel("a")
         assert_type(await client.call("POST", "/v1/channels", {"name": "a"}), dict[str, Any])
         async with client.answer("a") as answering:

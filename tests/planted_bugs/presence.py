@@ -126,7 +126,7 @@ BUGS = (
     Bug(
         "gone-and-claimed-again",
         "a node that goes on with another state says that everybody is there whom it has ever seen",
-        "PushUp, before presence was released: the simulation, m32",
+        "the simulation (m32), before presence was released",
         (Edit(NODE, "            if follower.count or follower.until > now:\n", "            if follower:\n"),
          Edit(NODE, "                if not follower.count:\n                    heappush(self._ends, (0.0, key))\n", "")),
         family="m",

@@ -57,6 +57,7 @@ POLICY = ChannelPolicy(
     retention_bytes=100_000,
     channel_ttl_seconds=200.0,
     presence=True,
+    occupancy_webhooks=True,
     share=2.0,
 )
 

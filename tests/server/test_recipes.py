@@ -53,6 +53,7 @@ PUSH_HOST = "localhost"
 INSTALLED = (
     ("pip install . flask\n", "flask run\n"),
     ("pip install . flask pywebpush\n", "flask run\n"),
+    ("pip install . flask pyjwt\n", "flask run\n"),
     ("pip install . fastapi uvicorn jinja2 python-multipart\n", "uvicorn app:app --port 5000\n"),
 )
 """What recipes install, and how they are run."""
@@ -264,6 +265,34 @@ def test_chat(browser: webdriver.Chrome, tmp_path: Path) -> None:
         browser.get(f"{recipe.url}/rooms/other")
         wait_for(browser, "#state", "live")
         assert text_of(browser, "#messages li") == []
+
+
+def test_who_is_here(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    """Ann and Ben see each other come, type and go, also over a reload; nobody is told what he types himself."""
+    with Recipe("who-is-here", tmp_path).running() as recipe, chromium() as bens:
+        for each, user in ((browser, "Ann"), (bens, "Ben")):
+            each.get(recipe.url)
+            fill_in(each, "Log in", user=user)
+            wait_for(each, "#here li", "Ann", *(["Ben"] if user == "Ben" else []))
+        wait_for(browser, "#here li", "Ann", "Ben")
+        bens.find_element(By.NAME, "text").send_keys("he")
+        wait_for(browser, "#typing", "Ben is typing …")
+        wait_for(browser, "#typing", "")
+        fill_in(bens, "Send", text="<b>hello</b>")
+        for each in (browser, bens):
+            wait_for(each, "#messages li", "Ben: <b>hello</b>")
+        assert text_of(bens, "#typing") == [""]
+
+        browser.execute_script(
+            "window.changes = []; new MutationObserver(() => changes.push(1))"
+            ".observe(document.getElementById('here'), { childList: true })"
+        )
+        bens.refresh()
+        wait_for(bens, "#here li", "Ann", "Ben")
+        wait_for(bens, "#messages li", "Ben: <b>hello</b>")
+        assert browser.execute_script("return changes") == []
+        bens.get("about:blank")
+        wait_until(lambda: text_of(browser, "#here li") == ["Ann"], "Ben to leave at once", 15)
 
 
 def test_notifications(browser: webdriver.Chrome, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ NOT_RUN = {
     "docs/lab/group.md: python -m loadtest group": "minutes; tests/loadtest/test_group.py runs it in small",
     "docs/lab/echo.md: python -m loadtest echo-native": "40 minutes; tests/loadtest has a small one",
     "docs/start/tutorial.md: ": "tests/server/test_tutorial.py goes through it",
+    "docs/guide/presence.md: const presence": "tests/browser/presence.test.js runs it",
+    "docs/guide/presence.md: from pushup": "tests/browser/test_presence.py runs it",
     "docs/guide/python.md: from ": "tests/server/test_client.py runs each",
     "docs/start/recipes/": "tests/server/test_recipes.py goes through each",
     "docs/guide/testing.md: class Shipping": "tests/testing/test_pytest_plugin.py runs it",

@@ -126,7 +126,7 @@ def test_the_pieces_of_a_state_arrive_as_they_were() -> None:
     while not isinstance(piece := outgoing.next(), Changes):
         assert read_by_worker(body(Part(piece))) == Part(piece)
         tables |= {row.key.partition("/")[0] for row in piece}
-    assert tables == {"channels", "messages", "keys", "producers", "webhooks"}
+    assert tables == {"channels", "messages", "keys", "producers", "webhooks", "members"}
     assert read_by_worker(body(Last(piece))) == Last(piece)
 
 
