@@ -6,6 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from msgspec import Raw, json
+
+from pushup.core.attendance import Attendance, Here
+from pushup.core.limits import ChannelPolicy, Limits
 from tests.broadcast.hub.machine import Machine
 from tests.core.builders import publish as core_publish
 from tests.costs.counting import Work, count, memory
@@ -181,12 +185,25 @@ def memory_of_channels() -> int:
         return memory(create_all)
 
 
+def memory_of_members() -> int:
+    """Of a channel with presence, in the state. They follow at another node."""
+    policy = ChannelPolicy(prefix="a", presence=True)
+    members = [Attendance("a", name, Raw(b'{"name":"Ann"}')) for name in _names(HUNDREDS)]
+    entry = json.encode(Here("other", tuple(members)))
+    with server(limits=Limits(channels=(policy,), presence_limit=1)) as there:
+        _publish(there, ["a"])
+        size = memory(lambda: there.node.node.submit(json.decode(entry, type=Here), lambda outcome: None))
+        assert there.node.state.members.count("a") == HUNDREDS
+        return size
+
+
 MEMORY: dict[str, Callable[[], int]] = {
     "a connection": memory_of_connections,
     "a held poll, fan-out": memory_of_equal_polls,
     "a held poll, spread": memory_of_own_polls,
     "a message": memory_of_messages,
     "a channel": memory_of_channels,
+    "a member": memory_of_members,
 }
 """How many bytes HUNDREDS of them take. A connection is without its socket. A poll is without its connection, and with
 what is remembered of its query."""
