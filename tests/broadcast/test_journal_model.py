@@ -17,6 +17,7 @@ import pytest
 from pushup.broadcast.journal import RETRY_SECONDS
 from pushup.broadcast.progress_mark import mark_path
 from pushup.core.answer import Answer
+from pushup.core.attendance import Here, Leave
 from pushup.core.commands import Continue, Draft, Entry, Expire, Outcome, Publish, Published
 from pushup.core.cursor import Cursor, Start, parse_cursor
 from pushup.core.errors import UnknownChannel
@@ -147,6 +148,9 @@ class Simulation:
         outcome = self.order.apply(entry)
         if isinstance(outcome, Published) and isinstance(entry.command, Publish) and outcome.sequence == entry.sequence:
             self.messages.update(enumerate(entry.command.messages, entry.sequence))
+        elif isinstance(entry.command, Here | Leave):
+            told = map(self.order.cache.get, range(entry.sequence, entry.sequence + entry.command.width))
+            self.messages.update({m.sequence: Draft(m.channels, m.data, m.attributes) for m in told if m is not None})
         return outcome
 
     # Clients.

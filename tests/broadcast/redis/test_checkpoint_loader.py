@@ -235,7 +235,7 @@ def test_small_items_are_read_in_few_pieces() -> None:
     reading.append(*[Expire()] * 4000)
     loaded = reading.load()
     assert loaded is not None
-    assert [len(rows) for rows in loaded.snapshot.tables.all()] == [1001, 10, 10, 0, 0, 0]
+    assert [len(rows) for rows in loaded.snapshot.tables.all()] == [1001, 10, 10, 0, 0, 0, 0]
     assert [logged.last for logged in loaded.entries] == [*range(11, 4011)]
     assert loaded.is_whole
     assert reading.counts(SCAN, b"rows")[:5] == [16, 32, 64, 128, 256]

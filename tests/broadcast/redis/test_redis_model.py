@@ -124,6 +124,8 @@ class Chain:
             assert isinstance(place, Cursor)
             assert place.epoch == self.epochs.at(place.sequence, cursor.epoch)
             data = bytes(message.data)
+            if message.event == "presence":  # it says the same on each channel
+                data += f" of {message.id}".encode()
             assert data not in [seen for _, _, seen in self.received], "a message was received twice"
             last = self.received[-1] if self.received else ("", 0, b"")
             is_one_order = last[0] == cursor.epoch or self.epochs.good_up_to(last[0]) >= last[1]
