@@ -699,7 +699,7 @@ NOTICED: dict[str, tuple[str, ...]] = {
     "shows members at a late cursor": ("presence/makes-*",),
     "lets nobody leave": ("presence/lets-*",),
     "tells of no members": ("presence/tells-*", "presence/keeps-who-*", "presence/lets-go-who-*"),
-    "tells only numbers of members": ("presence/tells-*",),
+    "tells only numbers of members": ("presence/tells-of-*",),
     "knows no hidden pages": ("presence/keeps-hidden-*", "presence/refuses-*"),
     "ignores pages that close": ("presence/lets-go-at-*",),
     "loses a message of a stream": (
