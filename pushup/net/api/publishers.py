@@ -63,5 +63,5 @@ class Publishers:
             key=grant.key_name or (TOKENS if grant.is_of_token else NOBODY),
             user=grant.subject,
             client=client,
-            traceparent=traceparent,
+            traceparent=traceparent or None,
         )

@@ -102,7 +102,7 @@ class _LoggedExchange:
             status=status,
             milliseconds=1000 * (self._clock.seconds() - self._began_at),
             client=self.client,
-            traceparent=self._traceparent,
+            traceparent=self._traceparent or None,
         )
 
 
