@@ -44,7 +44,7 @@ PROMPT_SECONDS = 5.0
 GONE_AT_MOST = 1
 """Members of a node about whom one entry asks here: as few as can be."""
 
-LEAVE_SECONDS = 3.0
+LEAVE_SECONDS = 4.0
 """How long after the grace a member is gone at the latest, where there is no fault."""
 
 CALM_SECONDS = 25.0
