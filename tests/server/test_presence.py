@@ -27,8 +27,8 @@ GRACE_SECONDS = 2.0
 LEAVE_SECONDS = 3.0 + 5.0 + GRACE_SECONDS + 3.0
 """How long members of a node that was killed stay: its lease, until others say so, the grace, and the decision."""
 
-POLL_SECONDS = 10.0
-"""Longer than the grace: a poll that is held answers for its member."""
+POLL_SECONDS = 25.0
+"""Longer than all that happens: the poll that is held has to answer for its member."""
 
 POLICY = '[[channels]]\nprefix = "room:"\npresence = true\npoll = "anyone"\n'
 

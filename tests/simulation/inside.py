@@ -32,9 +32,11 @@ FOLLOWING_SECONDS = 4.0
 
 def is_live(simulation: Simulation) -> bool:
     """Whether every server is ready, and none is behind another."""
-    servers = simulation.servers
-    is_ready = all(server.is_running and server.node.why_not_ready() is None for server in servers)
-    return is_ready and len({str(server.node.cursor) for server in servers}) == 1
+    return all_are_ready(simulation) and len({str(server.node.cursor) for server in simulation.servers}) == 1
+
+
+def all_are_ready(simulation: Simulation) -> bool:
+    return all(server.is_running and server.node.why_not_ready() is None for server in simulation.servers)
 
 
 def check_live(simulation: Simulation) -> None:

@@ -44,7 +44,7 @@ PROMPT_SECONDS = 5.0
 GONE_AT_MOST = 1
 """Members of a node about whom one entry asks here: as few as can be."""
 
-LEAVE_SECONDS = 3.0
+LEAVE_SECONDS = 4.0
 """How long after the grace a member is gone at the latest, where there is no fault."""
 
 CALM_SECONDS = 25.0
@@ -89,6 +89,7 @@ class Tabs:
         self.watchers: list[Watcher] = []
         self._contacts: dict[Key, list[Contact]] = {}
         self._last: dict[Key, float] = {}
+        self._shown: dict[Key, float] = {}
         self._closed: dict[str, float] = {}
         self._prompt: dict[str, float] = {}
 
@@ -116,10 +117,15 @@ class Tabs:
 
     # What tabs do.
 
-    def asks(self, tab: Follows) -> None:
-        """A tab has sent something, or has it under way; what it is answered, it may never get."""
+    def asks(self, tab: Follows, *, is_shown: bool = False) -> None:
+        """A tab has sent something, or has it under way; what it is answered, it may never get.
+
+        `is_shown`: it says so, and then the grace is the short one.
+        """
         for channel in tab.channels:
             self._last[channel, tab.subject] = self.world.now
+            if is_shown:
+                self._shown[channel, tab.subject] = self.world.now
 
     def answered(self, tab: Follows, sent: float, host: str, process: Process | None, *, is_hidden: bool) -> None:
         contact = Contact(sent, self.world.now, host, process, is_hidden)
@@ -145,9 +151,9 @@ class Tabs:
         self.world.reach("a member has left")
         contacts = self._contacts.get(key, [])
         was_closed = self._closed.get(key[1], -math.inf) > now - CLOSED_SECONDS
-        seconds = HIDDEN_SECONDS
+        shown = self._shown.get(key, -math.inf)
         for contact in reversed(contacts[-40:]):
-            seconds = seconds if contact.is_hidden else GRACE_SECONDS
+            seconds = HIDDEN_SECONDS if contact.is_hidden and contact.sent > shown else GRACE_SECONDS
             if contact.sent < now - (1.2 if was_closed else seconds - 1.0):
                 continue
             if self._was_served(contact):
@@ -288,7 +294,7 @@ class Tab(Client):
         is_hidden = self.is_hidden
         query += "&hidden=true" if is_hidden else ""
         sent, process = self._tabs.world.now, self._process_of(host)
-        self._tabs.asks(self)
+        self._tabs.asks(self, is_shown=not is_hidden)
         if self._streams and self.random.random() < 0.5:
             self._open_stream(host, query)
             return

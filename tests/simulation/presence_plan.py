@@ -11,7 +11,7 @@ from random import Random
 
 from tests.simulation.steps import FAULT_SECONDS, Plan, Step
 
-WITHOUT = ("jump", "put_back_with_mark", "new_settings")
+WITHOUT = ("jump", "put_back_with_mark", "new_settings", "poison")
 
 SUBJECTS = ("ann", "bob", "cy", "dee")
 

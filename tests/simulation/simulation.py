@@ -242,6 +242,8 @@ class Simulation:
             inside.check_invariants(self)
             inside.check_owners(self)
             inside.check_marks(self)
+        if self.tabs is not None and self.tabs.had_faults and not inside.all_are_ready(self):
+            self.tabs.faults.append(self.world.now)  # it is not over
         inside.check_held(self)
         inside.check_equal_now(self)
         inside.check_versions(self)
