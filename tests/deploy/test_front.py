@@ -38,6 +38,7 @@ FORBIDDEN = [
     ("GET", "/v1"),
     ("DELETE", "/v1/poll"),
     ("POST", "/v1/cursor"),
+    ("DELETE", "/v1/presence"),
     ("GET", "/metrics"),
     ("GET", "/readyz"),
     ("GET", "/healthz"),
@@ -54,6 +55,17 @@ def test_nobody_outside_reaches_more_than_polls(cluster: Cluster, stack: ExitSta
     assert reply.headers["Content-Type"] == "application/problem+json"
     assert "internal address" in reply.value["detail"]
     assert caller(cluster.urls["inside"], stack).poll("forbidden", timeout=0)["messages"] == []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_presence_is_public(cluster: Cluster, stack: ExitStack, method: str) -> None:
+    """PushUp answers, and not HAProxy: these channels have no members, and no page of a stranger closes."""
+    body = {"channels": ["a"]} if method == "POST" else None
+    reply = caller(cluster.urls["plain"], stack).call(
+        method, "/v1/presence?channel=a" if body is None else "/v1/presence", body
+    )
+    assert reply.status == (404 if method == "GET" else 204)
+    assert method == "POST" or "has no presence" in reply.value["detail"]
 
 
 @pytest.mark.parametrize("path", ["//v1/messages", "/V1/messages", "/v1%2fmessages", "/./v1/messages"])
