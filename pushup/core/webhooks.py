@@ -70,6 +70,11 @@ class Webhook(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_
         return self.sequence, self.id
 
     @property
+    def size(self) -> int:
+        """What counts against `unread_limit`."""
+        return len(self.subjects) * len(self.channels) or 1
+
+    @property
     def waits(self) -> bool:
         """Whether reading it now is in time."""
         return self.attempts == 0 and not self.is_ready
@@ -92,7 +97,7 @@ class Webhooks(BoundedTable[Webhook]):
 
     @property
     def limit(self) -> int:
-        """The most subjects, each counted for each channel of its message."""
+        """The most subjects, each counted for each channel of its message, and changes of channels."""
         return self._rules.limits.unread_limit
 
     def rank(self, row: Webhook) -> tuple[int, ...]:
@@ -123,6 +128,8 @@ class Webhooks(BoundedTable[Webhook]):
         if (before := self._occupancy.get(channel)) is not None:
             self.remove(before)
             return
+        if self._size >= self.limit:
+            return  # the application does not take calls
         kind: Type = "channel.occupied" if is_occupied else "channel.vacated"
         self._set(Webhook(id_, sequence, time, (channel,), (), time + OCCUPANCY_SECONDS, type=kind))
 
@@ -181,7 +188,7 @@ class Webhooks(BoundedTable[Webhook]):
                 self.remove(row.id)
             else:
                 self._set(replace(row, is_ready=True, next=time + READY_SECONDS))
-            most -= max(1, len(row.subjects) * len(row.channels))
+            most -= row.size
 
     def restore(self, row: Webhook) -> None:
         super().restore(row)
@@ -203,7 +210,7 @@ class Webhooks(BoundedTable[Webhook]):
 
     def _note(self, row: Webhook) -> None:
         self._times.add((row.next, row.id))
-        self._size += len(row.subjects) * len(row.channels)
+        self._size += row.size
         if row.is_ready:
             self._ready[row.id] = None
         elif row.waits and row.type != "message.unread":
@@ -215,12 +222,12 @@ class Webhooks(BoundedTable[Webhook]):
     def _forget(self, row: Webhook) -> None:
         self._times.remove((row.next, row.id))
         self._ready.pop(row.id, None)
-        if row.waits:
+        if row.waits and row.type == "message.unread":
             self._forget_readers(row, row.subjects)
-            if row.type != "message.unread":
-                del self._occupancy[row.channels[0]]
-        else:
-            self._size -= len(row.subjects) * len(row.channels)
+            return
+        self._size -= row.size
+        if row.waits:
+            del self._occupancy[row.channels[0]]
 
     def _forget_readers(self, row: Webhook, subjects: Sequence[str]) -> None:
         """The row waits for these no longer."""

@@ -126,7 +126,8 @@ class Presence:
 
     def closes(self, subject: str, channels: tuple[str, ...]) -> None:
         """A page of this subject closes. Its poll or stream ends by itself, before or after this."""
-        keys = [key for key in self._keys(subject, channels) if self._state().members.member(key) is not None]
+        members, followers = self._state().members, self._followers
+        keys = [key for key in self._keys(subject, channels) if key in followers or members.member(key) is not None]
         for key in keys:
             if (follower := self._followers.get(key)) is not None:
                 follower.is_closing, follower.until = True, 0.0

@@ -255,3 +255,24 @@ def test_a_visit_that_is_over_at_once_is_not_told() -> None:
     assert (node.there(), told.types) == ([], [])
     assert node.metric("webhooks_waiting") == 0
     node.check()
+
+
+def test_a_page_that_closes_before_it_was_noted(node: PresenceNode) -> None:
+    """It polls and closes within some milliseconds: its user does not stay for the whole grace."""
+    node.application.subject = "ann"
+    poll = node.begin("GET", "/v1/poll?channel=room:1&timeout=60&cursor=now")
+    node.close("ann")
+    node.hang_up(poll)
+    node.advance(ANSWER_SECONDS + 3 * LOOK_SECONDS)
+    assert node.there() == []
+    node.check()
+
+
+def test_an_application_that_takes_no_calls_about_channels() -> None:
+    """What waits for it is bounded."""
+    node = PresenceNode(channels=(structs.replace(ROOM, occupancy_webhooks=True),), unread_limit=3)
+    for number in range(6):
+        node.poll_as("ann", f"room:{number}", timeout=60)
+    node.advance(10)
+    assert node.metric("webhooks_waiting") == 3
+    node.check()
