@@ -90,8 +90,8 @@ class Tabs:
         self._contacts: dict[Key, list[Contact]] = {}
         self._last: dict[Key, float] = {}
         self._shown: dict[Key, float] = {}
-        self._closed: dict[str, float] = {}
-        self._prompt: dict[str, float] = {}
+        self._closed: dict[Key, float] = {}
+        self._prompt: dict[Key, float] = {}
 
     def watch(self) -> None:
         """Begin to look who is there."""
@@ -133,15 +133,19 @@ class Tabs:
             self._contacts.setdefault((channel, tab.subject), []).append(contact)
         self.asks(tab)
 
-    def closes(self, subject: str) -> None:
+    def closes(self, closing: Follows) -> None:
         """A page has said that it closes."""
-        self._closed[subject] = self.world.now
-        self._prompt.pop(subject, None)
+        for channel in closing.channels:
+            self._closed[channel, closing.subject] = self.world.now
+            self._prompt.pop((channel, closing.subject), None)
 
-    def closed(self, subject: str) -> None:
+    def closed(self, closing: Follows) -> None:
         """The server has heard that. Unless another tab is seen later, the user leaves at once."""
-        if not any(tab.is_open and tab.subject == subject for tab in self.tabs.values()):
-            self._prompt[subject] = self.world.now
+        subject = closing.subject
+        others = [tab.channels for tab in self.tabs.values() if tab.is_open and tab.subject == subject]
+        for channel in closing.channels:
+            if not any(channel in channels for channels in others):
+                self._prompt[channel, subject] = self.world.now
 
     # Who leaves.
 
@@ -150,10 +154,12 @@ class Tabs:
         now = self.world.now
         self.world.reach("a member has left")
         contacts = self._contacts.get(key, [])
-        was_closed = self._closed.get(key[1], -math.inf) > now - CLOSED_SECONDS
+        was_closed = self._closed.get(key, -math.inf) > now - CLOSED_SECONDS
         shown = self._shown.get(key, -math.inf)
         for contact in reversed(contacts[-40:]):
-            seconds = HIDDEN_SECONDS if contact.is_hidden and contact.sent > shown else GRACE_SECONDS
+            # A process that has ended has taken with it who was hidden.
+            knows = contact.process is None or contact.process.alive
+            seconds = HIDDEN_SECONDS if contact.is_hidden and contact.sent > shown and knows else GRACE_SECONDS
             if contact.sent < now - (1.2 if was_closed else seconds - 1.0):
                 continue
             if self._was_served(contact):
@@ -176,9 +182,10 @@ class Tabs:
         if not self.is_calm:
             return
         for subject in members:
-            last = self._last.get((channel, subject), -math.inf)
-            was_closed = self.is_prompt and self._closed.get(subject, -math.inf) >= last and subject in self._prompt
-            if was_closed and self._prompt[subject] < asked_at - PROMPT_SECONDS:
+            key = channel, subject
+            last = self._last.get(key, -math.inf)
+            was_closed = self.is_prompt and self._closed.get(key, -math.inf) >= last and key in self._prompt
+            if was_closed and self._prompt[key] < asked_at - PROMPT_SECONDS:
                 raise BrokenPromise(f"who closes the last page leaves: {where} names {subject}, closed at {last}")
             if last < asked_at - HIDDEN_SECONDS - LEAVE_SECONDS - 1.0:
                 raise BrokenPromise(f"nobody stays who is gone: {where} names {subject}, last there at {last}")
@@ -347,7 +354,7 @@ class Tab(Client):
         if self._stream is not None:
             self._stream.drop()
         if says:
-            self._tabs.closes(self.subject)
+            self._tabs.closes(self)
             beacon = Client(self._tabs, f"beacon of {self.name}", self.hosts)
             body = {"channels": list(self.channels)}
             data = request("POST", "/v1/presence", body, **self._headers())
@@ -355,7 +362,7 @@ class Tab(Client):
             def heard(reply: Message | None) -> None:
                 beacon.close()
                 if reply is not None and reply.status == 204:
-                    self._tabs.closed(self.subject)
+                    self._tabs.closed(self)
 
             beacon.ask(self.random.choice(self.hosts), data, heard)
 

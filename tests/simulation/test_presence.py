@@ -122,8 +122,8 @@ def test_who_is_named_although_nobody_follows() -> None:
     with pytest.raises(BrokenPromise, match="nobody stays who is gone"):
         run.name("ann")
     run.answer()
-    run.tabs.closes("ann")
-    run.tabs.closed("ann")
+    run.tabs.closes(run.tab)
+    run.tabs.closed(run.tab)
     run.wait(PROMPT_SECONDS - 1.0)
     run.name("ann")
     run.wait(2.0)
