@@ -129,12 +129,16 @@ class Presence:
         members, followers = self._state().members, self._followers
         keys = [key for key in self._keys(subject, channels) if key in followers or members.member(key) is not None]
         for key in keys:
-            if (follower := self._followers.get(key)) is not None:
-                follower.is_closing, follower.until = True, 0.0
-                if not follower.count:
-                    heappush(self._ends, (0.0, key))
+            self._expect_end(key)
         if keys:
             self._submit(Away(self._broadcast.node_id, tuple(keys), ANSWER_SECONDS, is_closed=True))
+
+    def _expect_end(self, key: Key) -> None:
+        """A page of this member closes, here or elsewhere: it has no grace, unless another page turns out to follow."""
+        if (follower := self._followers.get(key)) is not None:
+            follower.is_closing, follower.until = True, 0.0
+            if not follower.count:
+                heappush(self._ends, (0.0, key))
 
     def _keys(self, subject: str, channels: tuple[str, ...]) -> list[Key]:
         """The channels of these that have members."""
@@ -180,6 +184,8 @@ class Presence:
             follower = self._followers.get(key)
             if follower is not None and is_closed:
                 self._closed[key] = now  # its own poll may not have ended yet
+                self._new.pop(key, None)
+                self._expect_end(key)
             elif follower is not None and (follower.count or follower.until > now):
                 self._claim(key, follower)
 

@@ -35,7 +35,7 @@ BUGS = (
                 "            if follower is not None and is_closed:\n",
                 "            if follower is not None and is_closed and follower.count:\n",
             ),
-            Edit(NODE, "                follower.is_closing, follower.until = True, 0.0\n", "                pass\n"),
+            Edit(NODE, "            follower.is_closing, follower.until = True, 0.0\n", "            pass\n"),
         ),
         family="m",
     ),
@@ -128,7 +128,7 @@ BUGS = (
         "a node that goes on with another state says that everybody is there whom it has ever seen",
         "the simulation (m32), before presence was released",
         (Edit(NODE, "            if follower.count or follower.until > now:\n", "            if follower:\n"),
-         Edit(NODE, "                if not follower.count:\n                    heappush(self._ends, (0.0, key))\n", "")),
+         Edit(NODE, "            if not follower.count:\n                heappush(self._ends, (0.0, key))\n", "")),
         family="m",
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 from twisted.internet.defer import Deferred, succeed
 
-from pushup.core.attendance import Attendance, Gone, Here
+from pushup.core.attendance import Attendance, Away, Gone, Here
 from pushup.core.channel import Message
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.webhooks import OCCUPANCY_SECONDS, Webhook
@@ -275,4 +275,20 @@ def test_an_application_that_takes_no_calls_about_channels() -> None:
         node.poll_as("ann", f"room:{number}", timeout=60)
     node.advance(10)
     assert node.metric("webhooks_waiting") == 3
+    node.check()
+
+
+@pytest.mark.parametrize("ticks", range(40))
+def test_two_pages_that_close_one_after_the_other(node: PresenceNode, ticks: int) -> None:
+    """The answer to the question about the first does not keep the member when the second closes, at another node."""
+    first, second = node.poll_as("ann", timeout=60), node.poll_as("ann", timeout=60)
+    node.close("ann")
+    node.hang_up(first)
+    for _ in range(ticks):
+        node.clock.advance(0.04)
+        node.run()
+    node.node.submit(Away("2", (("room:1", "ann"),), ANSWER_SECONDS, is_closed=True), lambda outcome: None)
+    node.hang_up(second)
+    node.advance(ANSWER_SECONDS + 3 * LOOK_SECONDS)
+    assert node.there() == []
     node.check()
