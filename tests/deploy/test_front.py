@@ -68,6 +68,12 @@ def test_presence_is_public(cluster: Cluster, stack: ExitStack, method: str) -> 
     assert method == "POST" or "has no presence" in reply.value["detail"]
 
 
+def test_tickets_in_urls_are_public(cluster: Cluster, stack: ExitStack) -> None:
+    """PushUp answers, and not HAProxy: there is no token."""
+    reply = caller(cluster.urls["plain"], stack).call("POST", "/v1/url-tickets", {"channels": ["a"]})
+    assert "are public" not in reply.value["detail"]
+
+
 @pytest.mark.parametrize("path", ["//v1/messages", "/V1/messages", "/v1%2fmessages", "/./v1/messages"])
 def test_alternative_spellings_of_a_path_do_not_get_through(cluster: Cluster, stack: ExitStack, path: str) -> None:
     """Anything that is not exactly a poll goes to the application at most, which does not know it."""
