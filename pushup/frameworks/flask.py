@@ -27,7 +27,7 @@ class PushUp(Site):
 
     def init_app(self, app: Flask, url: str, *, user: Callable[[], Any] = lambda: None, **settings: Any) -> None:
         """Serve an application. If there are several, as in tests, the settings of the last one hold."""
-        if hasattr(self, "_client"):
+        if "_client" in vars(self):
             self.close()
         super().__init__(url, **settings)
         self._user = user
@@ -36,6 +36,11 @@ class PushUp(Site):
         routes.add_url_rule("/<name>.js", view_func=_script, endpoint="script")
         app.register_blueprint(routes)
         app.jinja_env.globals["pushup"] = _element
+
+    def __getattr__(self, name: str) -> Any:
+        if "_client" not in vars(self):
+            raise RuntimeError("call init_app(app, url) before anything else is done with this PushUp()")
+        raise AttributeError(f"PushUp has no {name}")
 
     def live(self, *channels: str) -> Callable[[View], View]:
         """A decorator for the view of a page: takes the cursor before the view reads its list.

@@ -256,3 +256,9 @@ def test_a_page_that_has_no_user() -> None:
     """Of a public list, it polls without a token."""
     live: Live = Site(URL).live_page("", ["news"], {}, None, "/pushup/")
     assert (live.config["token"], live.config["user"], live.config["cursor"]) == (None, None, "")
+
+
+def test_before_it_has_an_application() -> None:
+    """The error says what is missing."""
+    with pytest.raises(RuntimeError, match="call init_app"):
+        PushUp().publish("news", "hello")
