@@ -157,8 +157,8 @@ class Tabs:
         was_closed = self._closed.get(key, -math.inf) > now - CLOSED_SECONDS
         shown = self._shown.get(key, -math.inf)
         for contact in reversed(contacts[-40:]):
-            # A process that has ended has taken with it who was hidden.
-            knows = contact.process is None or contact.process.alive
+            # A process that has ended has taken with it who was hidden. Of streams it is not known which one it was.
+            knows = contact.process is not None and contact.process.alive
             seconds = HIDDEN_SECONDS if contact.is_hidden and contact.sent > shown and knows else GRACE_SECONDS
             if contact.sent < now - (1.2 if was_closed else seconds - 1.0):
                 continue

@@ -12,7 +12,7 @@ from tests.simulation.presence import GRACE_SECONDS, HIDDEN_SECONDS, PROMPT_SECO
 from tests.simulation.record import Record
 from tests.simulation.simulation import simulate
 from tests.simulation.steps import Plan, Step
-from tests.simulation.world import World
+from tests.simulation.world import Process, World
 
 SETUP = {
     "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "none", "replica": False, "delay": 0.0003,
@@ -76,6 +76,7 @@ class Run:
         self.world = World("presence")
         self.tabs = Tabs(self.world, Network(self.world), Record(self.world), [])
         self.tab = _Tab("ann", ("room:1",))
+        self.process = Process(self.world, "n0")
         self.world.run(self.world.now + 10.0)
 
     def wait(self, seconds: float) -> None:
@@ -83,7 +84,7 @@ class Run:
 
     def answer(self, *, is_hidden: bool = False) -> None:
         """A tab was answered, at once."""
-        self.tabs.answered(self.tab, self.world.now, "", None, is_hidden=is_hidden)
+        self.tabs.answered(self.tab, self.world.now, "", self.process, is_hidden=is_hidden)
 
     def name(self, *subjects: str) -> None:
         """A server names these."""
