@@ -22,7 +22,6 @@ from pushup.net.api.browser_client import NAMES
 from pushup.net.api.channel_routes import TTL_LIMIT_SECONDS
 from pushup.net.api.publishing import ACK_LIMIT_SECONDS
 from pushup.net.api.schemas import Format, PollLimits, PublicationLimits
-from pushup.net.api.url_tickets import UrlTicketBody
 from pushup.net.http_errors import PROBLEM_TYPES, Problem
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -35,7 +34,7 @@ REQUESTS: dict[str, type[Struct]] = {
     "Creation": schemas.CreateBody,
     "Renewal": schemas.RenewBody,
     "Poll": schemas.PollBody,
-    "UrlTicketRequest": UrlTicketBody,
+    "UrlTicketRequest": schemas.ChannelsBody,
 }
 
 ONLY_OF_STREAMS = {("Poll", name) for name in poll_parameters.ONLY_OF_STREAMS}

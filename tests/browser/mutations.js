@@ -49,8 +49,8 @@ export const MUTATIONS = [
   ],
   [
     "a subscription has handled an entry before its handler has",
-    "const { channels } = this;\n      /** @param",
-    "const { channels } = this;\n      this.start(next.entry.cursor);\n      /** @param",
+    "const { channels, cursor } = this;\n      /** @param",
+    "this.start(next.entry.cursor);\n      const { channels, cursor } = this;\n      /** @param",
     250,
   ],
   ["a token that was refused is sent again", "    this.#endsAt = 0;\n    return", "    return"],

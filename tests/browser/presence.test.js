@@ -61,7 +61,7 @@ test("the sample of the guide", async () => {
   await w.run(1);
   w.service.change(ROOM, { joins: [member("ann", { name: "Ann" })] });
   await w.run(1);
-  assert.deepEqual(shown, [[], ["ann"]]);
+  assert.deepEqual(shown, [[], ["Ann"]]);
 });
 
 test("after a gap the members are asked for again, and the page is told what it has missed", async () => {

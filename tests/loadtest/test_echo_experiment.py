@@ -181,7 +181,8 @@ def test_the_experiment_has_a_row_for_each_kind(native: bool, tmp_path: Path) ->
     assert all(figure.log_x for figure in figures)
     assert set(figures[2].lines) == {kind.name for kind in all_kinds}
     by_processor_time = ("true_is_best", "no_overhead")  # of so few messages it may be 0
-    assert_readable(name, tables, tmp_path, but=("select_for_few", "epoll_for_many", *by_processor_time))
+    if native:  # all readings of the other's tables are about both
+        assert_readable(name, tables, tmp_path, but=("select_for_few", "epoll_for_many", *by_processor_time))
 
 
 def test_select_is_not_tried_with_more_than_it_can() -> None:

@@ -103,7 +103,7 @@ class Redis:
 
     def state(self) -> tuple[str, int, int]:
         """The epoch, the last sequence, and the checkpoint's."""
-        epoch, sequence, saved = self.ask("HMGET", "{pushup}:4:state", "epoch", "sequence", "saved")
+        epoch, sequence, saved = self.ask("HMGET", "{pushup}:5:state", "epoch", "sequence", "saved")
         return epoch.decode(), int(sequence), int(saved)
 
     def replicate(self, other: Redis) -> None:

@@ -9,12 +9,15 @@ from twisted.internet.defer import Deferred
 from pushup.core.errors import BadRequest
 from pushup.core.grant import Grant
 from pushup.core.poll import Poll
-from pushup.net.api.bodies import json_response
+from pushup.net.api.bodies import BodyDecoder, json_response
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.schemas import ChannelsBody, PollBody
 from pushup.net.application_interface import Exchange
 from pushup.net.requests_and_responses import Request, Response
+
+_closing = BodyDecoder(ChannelsBody, '{"channels": ["room:1"]}')
 
 
 class PresenceCalls:
@@ -37,8 +40,9 @@ class PresenceCalls:
         exchange.respond(json_response(self._node.members_of(poll.selection.channels[0])))
 
     def close(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        poll, token, _ = self._reader.from_body(request.body)
-        grant = self._poll_access.with_token(grant, token, request)
+        given = _closing.decode(request.body)
+        poll = self._reader.poll(PollBody(given.channels), "channels")
+        grant = self._poll_access.with_token(grant, given.token, request)
         self._poll_access.quotas.use_up("requests_per_second", 1, grant, exchange)
         return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._close, poll, exchange))
 

@@ -128,6 +128,11 @@ class PollBody(Struct, forbid_unknown_fields=True):
     hidden: bool = False
 
 
+class ChannelsBody(Struct, forbid_unknown_fields=True):
+    channels: tuple[str, ...]
+    token: str | None = None
+
+
 class PublishedOne(Struct, frozen=True, omit_defaults=True):
     id: str
     time: float

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from urllib.parse import unquote_to_bytes
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from pushup.core.channels import unknown_channel
 from pushup.core.errors import BadRequest, Forbidden, InvalidToken, Unauthorized
@@ -19,18 +19,12 @@ from pushup.core.grant import NOTHING, Grant
 from pushup.net.api.bodies import BodyDecoder, json_response
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader, unknown_parameter
-from pushup.net.api.schemas import PollBody
+from pushup.net.api.schemas import ChannelsBody, PollBody
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import UnknownResource
 from pushup.net.requests_and_responses import Request
 
-
-class UrlTicketBody(Struct, forbid_unknown_fields=True):
-    channels: tuple[str, ...]
-    token: str | None = None
-
-
-_body = BodyDecoder(UrlTicketBody, '{"channels": ["user:7"]}')
+_body = BodyDecoder(ChannelsBody, '{"channels": ["user:7"]}')
 
 
 class UrlTickets:
