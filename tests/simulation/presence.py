@@ -47,6 +47,9 @@ GONE_AT_MOST = 1
 LEAVE_SECONDS = 4.0
 """How long after the grace a member is gone at the latest, where there is no fault."""
 
+NOTED_SECONDS = 0.3
+"""A server has said by then that somebody has come."""
+
 CALM_SECONDS = 25.0
 """After a fault, and whatever comes from it, all is as usual."""
 
@@ -162,6 +165,8 @@ class Tabs:
             seconds = HIDDEN_SECONDS if contact.is_hidden and contact.sent > shown and knows else GRACE_SECONDS
             if contact.sent < now - (1.2 if was_closed else seconds - 1.0):
                 continue
+            if contact.at > now - NOTED_SECONDS:
+                continue  # who comes back after the grace, a moment before the entry, leaves and joins
             if self._was_served(contact):
                 raise BrokenPromise(f"nobody leaves who follows: {key} has left, and was there: {contact}")
 
