@@ -54,7 +54,7 @@ class SimulatedReactor(InMemoryReactor):
         return _Connector(self._process, self._network, factory)
 
     def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
-        raise NotImplementedError
+        raise NotImplementedError("there is one resolver for good; Twisted's interface has this method")
 
 
 @implementer(IHostnameResolver)
@@ -109,10 +109,12 @@ class _Connector:
         self._failed(UserError())  # type: ignore[no-untyped-call]
 
     def connect(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("it connects once; Twisted's interface has this method")
 
     def disconnect(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError(
+            "transports do this; Twisted's interface has this method"
+        )
 
     def getDestination(self) -> IPv4Address:
         return ADDRESS
