@@ -39,7 +39,7 @@ NO_DATA = Raw(b"null")
 
 
 class WebhookSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether and how the application is told who has not read a message."""
+    """Whether and how the application is called about messages and channels."""
 
     webhook_url: str = ""
     """URL at which the web application is told, with POST. Empty: publications cannot ask for it."""

@@ -137,9 +137,8 @@ class HoldsState:
         return self.state.channels.page(after, most)
 
     def name_of(self, channel: str) -> str:
-        """The name of the open channel with this name or id; where there is none, what was given."""
-        found = self.state.channels.find(channel)
-        return channel if found is None else found.name
+        """As `Channels.name_of`."""
+        return self.state.channels.name_of(channel)
 
     def channels_of(self, message: Cursor) -> tuple[str, ...]:
         """Those that the message with this id was published on; none if it is not kept here."""

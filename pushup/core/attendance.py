@@ -1,4 +1,4 @@
-"""The commands of presence: who follows a channel, and who does no longer (decision 39)."""
+"""The commands of presence: who follows a channel, and who no longer does (decision 39)."""
 
 from __future__ import annotations
 

@@ -52,6 +52,9 @@ class BoundedTable(Generic[R]):
         """How long a row is kept after its time."""
         return self._rules.limits.retention_seconds
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def row(self, name: Name) -> R | None:
         """The row with this name, as a value."""
         return self._rows.get(name)

@@ -72,6 +72,11 @@ class Channels:
             channel = self._by_name.get(self._names_by_id.get(int(name), ""))
         return channel if channel is not None and channel.id else None
 
+    def name_of(self, name: str) -> str:
+        """The name of the open channel with this name or id; where there is none, what was given."""
+        found = self.find(name)
+        return name if found is None else found.name
+
     def get(self, name: str) -> Channel:
         """The open channel with this name or id. Raises: UnknownChannel."""
         channel = self.find(name)

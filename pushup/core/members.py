@@ -124,9 +124,6 @@ class Members(BoundedTable[Member]):
         """The members of this node about whom nobody asks."""
         return [self._rows[name].key for name in self._by_holder.get(node, ())]
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
     def member(self, key: Key) -> Member | None:
         return self._rows.get(row_name(key))
 

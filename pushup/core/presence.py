@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Raw
 
 from pushup.core.attendance import Away, Gone, Here, Key, Leave
 from pushup.core.channels import is_id
 from pushup.core.commands import Entry
-from pushup.core.members import Delta, Member
+from pushup.core.members import Delta
 from pushup.core.state_rows import StateRows
 
 Tell = Callable[[str, Raw, int], None]
@@ -19,11 +19,8 @@ Tell = Callable[[str, Raw, int], None]
 def here(state: StateRows, command: Here, entry: Entry, tell: Tell) -> None:
     """Those who follow become members, if their channels exist or can be opened; members stay in any case."""
     state.touched.answered = command
-    by_channel: dict[str, list[Key]] = {}
     given = {member.key: member for member in command.members}
-    for key in given:
-        by_channel.setdefault(key[0], []).append(key)
-    for sequence, (channel, keys) in enumerate(by_channel.items(), entry.sequence):
+    for sequence, (channel, keys) in enumerate(_by_channel(given), entry.sequence):
         can_be_told = _can_be_told(state, channel)
         delta, before = Delta(0), state.members.count(channel)
         for key in sorted(keys):  # as `Member.place` has those who join together
@@ -36,10 +33,7 @@ def here(state: StateRows, command: Here, entry: Entry, tell: Tell) -> None:
 
 def leave(state: StateRows, command: Leave, entry: Entry, tell: Tell) -> None:
     """Those whose time has come leave. A closed channel is opened to tell it: a page may have its members from then."""
-    by_channel: dict[str, list[Key]] = {}
-    for key in command.members:
-        by_channel.setdefault(key[0], []).append(key)
-    for sequence, (channel, keys) in enumerate(by_channel.items(), entry.sequence):
+    for sequence, (channel, keys) in enumerate(_by_channel(command.members), entry.sequence):
         delta, before = Delta(0), state.members.count(channel)
         for key in keys:
             state.members.leave(key, entry.time, delta)
@@ -51,13 +45,20 @@ def leave(state: StateRows, command: Leave, entry: Entry, tell: Tell) -> None:
 def ask(state: StateRows, command: Away | Gone, time: float) -> None:
     """Those who are said to be away may leave later."""
     members, leaves_at = state.members, time + command.seconds
-    is_closed = isinstance(command, Away) and command.is_closed
-    found: list[Member]
     if isinstance(command, Away):
+        is_closed = command.is_closed
         found = members.away(command.node, command.members, leaves_at, is_closed=is_closed)
     else:
-        found = members.gone(command.node, leaves_at)
+        is_closed, found = False, members.gone(command.node, leaves_at)
     state.touched.asked += [(member.key, is_closed) for member in found]
+
+
+def _by_channel(keys: Iterable[Key]) -> Iterable[tuple[str, list[Key]]]:
+    """Each channel in the order of its place in the entry."""
+    found: dict[str, list[Key]] = {}
+    for key in keys:
+        found.setdefault(key[0], []).append(key)
+    return found.items()
 
 
 def _can_be_told(state: StateRows, channel: str) -> bool:

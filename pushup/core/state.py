@@ -210,8 +210,7 @@ class ReplicatedState(StateRows):
 
     def presence(self, channel: str) -> ChannelPresence:
         """Who follows the channel with this name or id. Raises: UnknownChannel, if its channels have no members."""
-        found = self.channels.find(channel)
-        name = channel if found is None else found.name
+        name = self.channels.name_of(channel)
         if not self.rules.retention(name).presence:
             text = f"{name!r} has no presence; set presence = true in the [[channels]] table of its prefix"
             raise UnknownChannel(text, field="channel")
@@ -259,7 +258,7 @@ class ReplicatedState(StateRows):
         cursor = past.translate(cursor, last)
         if cursor.epoch != last:
             return
-        channels = [name if (found := self.channels.find(name)) is None else found.name for name in names]
+        channels = map(self.channels.name_of, names)
         for id_ in self.webhooks.unread_by(subject, channels, cursor.sequence):
             if past.translate(message_cursor(id_), last).epoch == last:
                 yield id_  # else it is of an order that was lost, and was not delivered by this one

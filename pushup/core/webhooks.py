@@ -15,7 +15,7 @@ that dies and an application that fails are the same here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from itertools import islice, product
 from typing import Literal
 
 from msgspec import Struct
@@ -37,7 +37,6 @@ CLAIM_LIMIT_SECONDS = 600.0
 
 READY_SECONDS = 86_400.0
 """A row that nobody claims for so long goes: no node has a `webhook_url` any more."""
-
 
 OCCUPANCY_SECONDS = 5.0
 """A channel whose members come back, or leave again, within this time was not vacated, or not occupied."""
@@ -104,10 +103,6 @@ class Webhooks(BoundedTable[Webhook]):
         return row.attempts, row.is_ready, -len(row.subjects)
 
     @property
-    def count(self) -> int:
-        return len(self._rows)
-
-    @property
     def waits(self) -> bool:
         """Whether any message waits for readers."""
         return bool(self._by_reader)
@@ -159,7 +154,7 @@ class Webhooks(BoundedTable[Webhook]):
 
     def ready(self, most: int) -> list[str]:
         """The ids of up to so many that can be claimed."""
-        return [id_ for id_, _ in zip(self._ready, range(most), strict=False)]
+        return list(islice(self._ready, most))
 
     def claim(self, ids: Sequence[str], now: float) -> tuple[str, ...]:
         """Claim those of these that are ready, and return them."""

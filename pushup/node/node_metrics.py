@@ -32,7 +32,7 @@ def node_metrics(node: Node[Any], broadcast: Broadcast) -> Iterator[Metric]:
     yield gauge("retention_seconds", "The limit retention_seconds", state.limits.retention_seconds)
     yield gauge("oldest_message_age_seconds", "Age of the oldest message", state.cache.age(broadcast.now()))
     yield from publisher_metrics(state, broadcast.now())
-    yield gauge("webhooks_waiting", "Messages that wait for readers, or about which to call", state.webhooks.count)
+    yield gauge("webhooks_waiting", "Messages that wait for readers, or about which to call", len(state.webhooks))
     outcomes = CounterMetricFamily("pushup_webhooks", "Calls of webhook_url", labels=("outcome",))
     for outcome, count in node.webhook_caller.counts.items():
         outcomes.add_metric((outcome,), count)

@@ -117,7 +117,8 @@ class Presence:
 
     def ends(self, held: HeldOnGrant) -> None:
         """It has ended."""
-        self._unfollow(self._held.pop(held, ()))
+        if (keys := self._held.pop(held, None)) is not None:
+            self._unfollow(keys)
 
     def seen(self, grant: Grant, selection: Selection) -> None:
         """A poll was answered at once."""
@@ -143,8 +144,8 @@ class Presence:
     def _keys(self, subject: str, channels: tuple[str, ...]) -> list[Key]:
         """The channels of these that have members."""
         state = self._state()
-        found = [channel if (c := state.channels.find(channel)) is None else c.name for channel in channels]
-        return [(name, subject) for name in dict.fromkeys(found) if state.rules.retention(name).presence]
+        names = dict.fromkeys(map(state.channels.name_of, channels))
+        return [(name, subject) for name in names if state.rules.retention(name).presence]
 
     def _follow(self, grant: Grant, selection: Selection) -> list[Key]:
         limits = self._limits
@@ -161,7 +162,7 @@ class Presence:
             self._look_later()
         return keys
 
-    def _unfollow(self, keys: list[Key] | tuple[Key, ...]) -> None:
+    def _unfollow(self, keys: list[Key]) -> None:
         now = self._clock.seconds()
         for key in keys:
             follower = self._followers[key]

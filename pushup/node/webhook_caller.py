@@ -128,13 +128,13 @@ class WebhookCaller:
         self.look()
 
     def _log_failure(self, row: Webhook, outcome: Result, result: bool | Failure) -> None:
-        """Log the first failure of several, and every message that is given up."""
+        """Log the first failure of several, and every call that is given up."""
         reason = "it answered 410 (Gone)"
         if isinstance(result, Failure):
             error = result.value
             reason = (error.operator_detail or error.detail) if isinstance(error, PushUpError) else repr(error)
         if outcome == "given_up":
-            text = "webhook_url was not told who has not read {id}, and there is no other attempt: {reason}"
+            text = "webhook_url did not take the call {id}, and there is no other attempt: {reason}"
             _log.warn(text, id=row.id, reason=reason)
         elif not self._is_failing:
             self._is_failing = True

@@ -214,7 +214,7 @@ def test_a_limit_that_was_lowered_refuses_only_what_waits_for_readers() -> None:
     feed.apply(Configure(Limits(unread_limit=1)), 100.0)
     assert isinstance(feed.apply(publish("ann"), 100.0), Overloaded)
     assert isinstance(feed.apply(Publish((draft("a"),)), 100.0), Published)
-    assert feed.state.webhooks.count == 1
+    assert len(feed.state.webhooks) == 1
 
 
 def test_what_is_claimed_counts_as_well() -> None:
