@@ -112,9 +112,7 @@ class _Connector:
         raise NotImplementedError("it connects once; Twisted's interface has this method")
 
     def disconnect(self) -> None:
-        raise NotImplementedError(
-            "transports do this; Twisted's interface has this method"
-        )
+        raise NotImplementedError("transports do this; Twisted's interface has this method")
 
     def getDestination(self) -> IPv4Address:
         return ADDRESS
