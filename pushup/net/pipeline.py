@@ -12,6 +12,7 @@ from pushup.core.errors import Overloaded, PushUpError
 from pushup.net.edge_context import EdgeContext
 from pushup.net.http1 import RequestParser
 from pushup.net.requests_and_responses import Request
+from pushup.net.wait.demultiplexer import READ_LIMIT_BYTES
 
 PIPELINE_LIMIT = 64
 """Requests that may wait behind an open one before reading pauses. Browsers pipeline none, HTTP libraries a few."""
@@ -20,10 +21,9 @@ PIPELINE_LIMIT_BYTES = 64 * 1024
 """What these requests may take before reading pauses; the request that exceeds it is still accepted."""
 
 READ_BYTES = 4 * 1024
-"""What one read takes: ample for a poll, and no more requests than may wait. 64 KiB would hold 3,000, which take a MiB.
-(Python allocates as much before it knows how much has arrived.)"""
+"""What one read takes: ample for a poll, and no more requests than may wait. 64 KiB can hold 3,000, of a MiB."""
 
-READ_BODY_BYTES = 64 * 1024
+READ_BODY_BYTES = READ_LIMIT_BYTES
 """What one read takes while at least as much of a body is still to come."""
 
 

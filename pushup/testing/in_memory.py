@@ -38,15 +38,16 @@ class InMemorySocket:
     def writable(self) -> bool:
         return self.capacity is None or self.capacity > 0 or self.broken
 
-    def recv(self, size: int) -> bytes:
+    def recv_into(self, buffer: memoryview, most: int) -> int:
         assert not self.closed
         if self.broken:
             raise ConnectionResetError("reset by the client")
         if not self.incoming and not self.peer_ended:
             raise BlockingIOError
-        data = bytes(self.incoming[:size])
+        size = min(len(self.incoming), most)
+        buffer[:size] = self.incoming[:size]
         del self.incoming[:size]
-        return data
+        return size
 
     def send(self, data: bytes | memoryview) -> int:
         assert not self.closed
@@ -207,13 +208,14 @@ class InMemoryDemultiplexer:
 
 
 def _read(connection: Watched) -> None:
+    buffer = memoryview(bytearray(connection.read_bytes))
     try:
-        data = connection.socket.recv(connection.read_bytes)
+        size = connection.socket.recv_into(buffer, connection.read_bytes)
     except OSError:
         connection.lost()
         return
-    if data:
-        connection.received(data)
+    if size:
+        connection.received(buffer[:size].tobytes())
     else:
         connection.ended()
 

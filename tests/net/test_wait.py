@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import cast
@@ -14,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall, IReadDescriptor, IReadWrit
 from twisted.internet.task import Clock
 
 from pushup.net.wait import STRATEGIES
-from pushup.net.wait.demultiplexer import Demultiplexer, Reactor, Watched
+from pushup.net.wait.demultiplexer import READ_LIMIT_BYTES, Demultiplexer, Reactor, Watched
 from pushup.net.wait.epoll import IN_TURN_SECONDS, OTHERS_LIMIT, EpollDemultiplexer
 from pushup.testing.in_memory import InMemoryReactor
 from pushup.transport import SharedTransport
@@ -143,6 +144,21 @@ def test_reading(parts: Parts) -> None:
     parts.reactor.turn()
     assert connection.reported == [b"abcd", b"ef", "ended", "lost"]
     assert other.reported == []
+
+
+def test_reading_allocates_no_more_than_has_arrived(parts: Parts) -> None:
+    """Otherwise the heap grows: messages that stay are put into the gap that each read leaves."""
+    connection = parts.connect()
+    connection.read_bytes = READ_LIMIT_BYTES
+    connection.peer.send(b"abc")
+    tracemalloc.start()
+    try:
+        parts.reactor.turn()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert connection.reported == [b"abc"]
+    assert peak < READ_LIMIT_BYTES / 4
 
 
 def test_writing_is_reported_while_it_is_wanted(parts: Parts) -> None:

@@ -55,14 +55,15 @@ class SimulatedSocket:
     def writable(self) -> bool:
         return self.broken or self.end.room > 0
 
-    def recv(self, size: int) -> bytes:
+    def recv_into(self, buffer: memoryview, most: int) -> int:
         if self.broken:
             raise ConnectionResetError
         if not self.incoming and not self.peer_ended:
             raise BlockingIOError
-        data = bytes(self.incoming[:size])
+        size = min(len(self.incoming), most)
+        buffer[:size] = self.incoming[:size]
         del self.incoming[:size]
-        return data
+        return size
 
     def send(self, data: bytes | memoryview) -> int:
         if self.broken:

@@ -81,15 +81,20 @@ def sock(client: Client) -> SimulatedSocket:
     return SimulatedSocket(client.accepted, 7)
 
 
+def read(sock: SimulatedSocket, most: int) -> bytes:
+    buffer = memoryview(bytearray(9))
+    return buffer[: sock.recv_into(buffer, most)].tobytes()
+
+
 def test_reading(client: Client, sock: SimulatedSocket) -> None:
     """It would block, gives at most what is asked for, and gives nothing after the end."""
     with pytest.raises(BlockingIOError):
-        sock.recv(9)
+        read(sock, 9)
     client.end.send(b"abc")
     client.end.end()
     client.run()
     assert sock.readable
-    assert [sock.recv(2), sock.recv(9), sock.recv(9)] == [b"ab", b"c", b""]
+    assert [read(sock, 2), read(sock, 9), read(sock, 9)] == [b"ab", b"c", b""]
 
 
 def test_writing(client: Client, sock: SimulatedSocket) -> None:
@@ -116,9 +121,10 @@ def test_a_broken_connection(client: Client, sock: SimulatedSocket) -> None:
     assert sock.readable
     assert sock.writable
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
-    for error, call in ((ConnectionResetError, sock.recv), (OSError, sock.shutdown)):
-        with pytest.raises(error):
-            call(1)
+    with pytest.raises(ConnectionResetError):
+        read(sock, 1)
+    with pytest.raises(OSError, match="not connected"):
+        sock.shutdown(1)
     with pytest.raises(BrokenPipeError):
         sock.send(b"x")
 
@@ -143,7 +149,7 @@ def test_shutting_down(client: Client, sock: SimulatedSocket) -> None:
     client.end.send(b"more")
     client.run()
     assert client.seen == ["end"]
-    assert sock.recv(9) == b"more"
+    assert read(sock, 9) == b"more"
 
 
 def test_accepting(client: Client, sock: SimulatedSocket) -> None:

@@ -16,6 +16,13 @@ from twisted.logger import Logger
 
 from pushup.transport import SharedTransport
 
+READ_LIMIT_BYTES = 64 * 1024
+"""The most that one read takes."""
+
+# `recv` allocates as much as it may read, and gives back what did not arrive. What is left of such a gap is taken by
+# messages, which stay for minutes; the next read needs another gap, and so the heap grows.
+_buffer = memoryview(bytearray(READ_LIMIT_BYTES))
+
 _log = Logger()
 
 
@@ -24,7 +31,7 @@ class Watched(Protocol):
 
     socket: socket.socket
     read_bytes: int
-    """How many bytes to read at a time."""
+    """How many bytes to read at a time, at most READ_LIMIT_BYTES."""
 
     def received(self, data: bytes) -> None:
         """Bytes have arrived."""
@@ -90,14 +97,14 @@ def read_from(connection: Watched) -> None:
     """Read what has arrived and hand it to the connection."""
     try:
         try:
-            data = connection.socket.recv(connection.read_bytes)
+            size = connection.socket.recv_into(_buffer, connection.read_bytes)
         except BlockingIOError:
             return
         except OSError:
             connection.lost()
             return
-        if data:
-            connection.received(data)
+        if size:
+            connection.received(_buffer[:size].tobytes())
         else:
             connection.ended()
     except Exception:
