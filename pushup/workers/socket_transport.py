@@ -12,7 +12,7 @@ from contextlib import suppress
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 
-from pushup.net.wait.demultiplexer import Demultiplexer, Watched
+from pushup.net.wait.demultiplexer import READ_LIMIT_BYTES, Demultiplexer, Watched
 from pushup.transport.framed_link import Link
 
 FULL_BYTES = 64 * 1024
@@ -22,7 +22,7 @@ FULL_BYTES = 64 * 1024
 class SocketTransport:
     """Reads and writes one connected socket, as a link expects of its transport."""
 
-    read_bytes = 64 * 1024
+    read_bytes = READ_LIMIT_BYTES
 
     def __init__(self, sock: socket.socket, link: Link, demultiplexer: Demultiplexer) -> None:
         sock.setblocking(False)
