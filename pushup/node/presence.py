@@ -60,11 +60,12 @@ class _Follower:
 
     __slots__ = ("count", "data", "grace", "is_closing", "until")
 
+    until: float
+    grace: float
+    is_closing: bool
+
     def __init__(self) -> None:
         self.count = 0
-        self.until = 0.0
-        self.grace = 0.0
-        self.is_closing = False
         self.data = NULL
 
 
