@@ -44,6 +44,7 @@ class PipeEnd:
         self.producer: IPushProducer | None = None
         self._is_paused = False
         self._is_closing = False
+        self._is_flushing = False
 
     def connect(self, link: Link, peer: PipeEnd) -> None:
         self.link, self.peer = link, peer
@@ -53,12 +54,14 @@ class PipeEnd:
         if self.is_lost:
             return
         self.unsent += data
+        self.flush_soon()
         if self.producer is not None and len(self.unsent) > self._buffer_bytes:
             self._is_paused = True
             self.producer.pauseProducing()
 
     def flush_soon(self) -> None:
-        """Everything is sent by `carry`."""
+        """`carry` lets the link add to what it sends."""
+        self._is_flushing = True
 
     def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:
         assert streaming
@@ -86,7 +89,9 @@ class PipeEnd:
         """Let up to this many bytes arrive at the other end, if that reads. Returns their number."""
         if self.is_lost or not self.peer.is_reading:
             return 0
-        self.link.on_flush()
+        if self._is_flushing:
+            self._is_flushing = False
+            self.link.on_flush()
         data, self.unsent = self.unsent[:size], self.unsent[size:]
         if data:
             self.peer.link.dataReceived(data)

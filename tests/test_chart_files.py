@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from pushup.net.api.browser_client import NAMES
+
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "deploy" / "chart"
 
@@ -69,3 +71,10 @@ def test_the_schema_knows_all_values_and_no_others() -> None:
 def test_the_image_is_the_one_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert default("image.repository") == project["tool"]["pushup"]["image"]
+
+
+def test_scripts_are_reached_from_outside() -> None:
+    """The Ingress passes the paths of all of them on."""
+    listed = re.search(r"range list (.*) }}", (CHART / "templates" / "ingress.yaml").read_text())
+    assert listed is not None
+    assert {*NAMES} == {name for name in json.loads(f"[{listed[1].replace(' ', ',')}]") if name.endswith(".js")}

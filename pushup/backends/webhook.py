@@ -81,6 +81,18 @@ class UnreadMessage(Struct, omit_defaults=True):
     event: str = ""
 
 
+def payload(row: Webhook, message: Message | None, now: int) -> bytes:
+    """The body of a call, as JSON; `now`: seconds since the epoch."""
+    data, event = NO_DATA, ""
+    if message is not None:
+        data, event = message.data, "" if message.attributes is None else message.attributes.event
+    content: object = UnreadMessage(row.id, row.channels, row.subjects, row.time, data, event)
+    if row.type != "message.unread":
+        content = {"channel": row.channels[0], "since": row.time}
+    timestamp = datetime.fromtimestamp(now, UTC).isoformat().replace("+00:00", "Z")
+    return msgspec.json.encode({"type": row.type, "timestamp": timestamp, "data": content})
+
+
 class WebhookSender:
     """Calls the application."""
 
@@ -97,14 +109,7 @@ class WebhookSender:
 
     def __call__(self, row: Webhook, message: Message | None) -> Deferred[bool]:
         now = int(self._wall())
-        data, event = NO_DATA, ""
-        if message is not None:
-            data, event = message.data, "" if message.attributes is None else message.attributes.event
-        content: object = UnreadMessage(row.id, row.channels, row.subjects, row.time, data, event)
-        if row.type != "message.unread":
-            content = {"channel": row.channels[0], "since": row.time}
-        timestamp = datetime.fromtimestamp(now, UTC).isoformat().replace("+00:00", "Z")
-        body = msgspec.json.encode({"type": row.type, "timestamp": timestamp, "data": content})
+        body = payload(row, message, now)
         id_, seconds = row.id.encode(), b"%d" % now
         signature = b64encode(digest(self._key, b"%b.%b.%b" % (id_, seconds, body), sha256))
         headers = {

@@ -20,6 +20,9 @@ LONGEST_SLEEP_SECONDS = 10.0
 """When to look again at the latest. What is due is compared with the time of the order, which may be set (Redis) or run
 a little faster than the clock of the timer."""
 
+SPREAD_SECONDS = 0.5
+"""What any node may append (`Leave`, `Claim`), each appends after a random part of this, so that usually one does."""
+
 
 class Expiry:
     """Appends `Expire` entries, one at a time, between `start` and `stop`.

@@ -26,6 +26,7 @@ from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
+from pushup.node.expiry import SPREAD_SECONDS
 
 TOGETHER_SECONDS = 0.05
 """What changes within this time is appended together."""
@@ -40,9 +41,6 @@ ANSWER_SECONDS = 2.0
 
 GONE_SECONDS = 5.0
 """A node that has not reported for so long is gone."""
-
-SPREAD_SECONDS = 0.5
-"""Nodes append `Leave` after a random part of this, so that usually one does."""
 
 
 class PresenceLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,11 +60,12 @@ class _Follower:
 
     __slots__ = ("count", "data", "grace", "is_closing", "until")
 
+    until: float
+    grace: float
+    is_closing: bool
+
     def __init__(self) -> None:
         self.count = 0
-        self.until = 0.0
-        self.grace = 0.0
-        self.is_closing = False
         self.data = NULL
 
 

@@ -22,9 +22,7 @@ from pushup.core.cursor import message_cursor
 from pushup.core.errors import PushUpError
 from pushup.core.state import ReplicatedState
 from pushup.core.webhooks import Webhook
-
-SPREAD_SECONDS = 0.5
-"""Nodes claim after a random part of this, so that usually one does."""
+from pushup.node.expiry import SPREAD_SECONDS
 
 TOLD_SECONDS = 0.05
 """Calls that end within this time are removed together."""

@@ -148,11 +148,11 @@ class Relay:
     def _refused(self, rows: Rows, epoch: int, batch: Batch, error: Exception) -> None:
         """None of the batch was published. Find the row by publishing each alone; mark it, so that others go on."""
         if len(batch.rows) > 1:
-            self._epoch = rows.take_back(epoch, batch)
+            rows.take_back(epoch, batch)
             self._one_by_one = len(batch.rows)
         else:
             row = batch.rows[0]
-            self._epoch = rows.take_back(epoch, batch, (row, str(error)))
+            rows.take_back(epoch, batch, (row, str(error)))
             self._one_by_one = max(0, self._one_by_one - 1)
             _log.error(
                 "row %d of pushup_outbox is refused, and not published: %s. To try again, set its error to NULL",

@@ -126,25 +126,24 @@ class Rows:
     def delete(self, batch: Batch) -> None:
         """Delete the rows of a batch that was acknowledged.
 
-        It needs no epoch: whoever deletes them twice deletes nothing more, because a row keeps its number until another
-        epoch takes it back, and then it has been refused, not acknowledged.
+        It needs no epoch: whoever deletes them twice deletes nothing more, because a row keeps its number until it is
+        taken back, and then it has been refused, not acknowledged.
         """
         first, last = batch.rows[0], batch.rows[-1]
         self._run("DELETE FROM pushup_outbox WHERE sequence BETWEEN ? AND ? AND id BETWEEN ? AND ?",
                   first.sequence, last.sequence, first.id, last.id)  # fmt: skip
 
-    def take_back(self, epoch: int, batch: Batch, refused: tuple[Row, str] | None = None) -> int:
-        """Take the numbers of a batch back, none of which was published. Returns the new epoch.
+    def take_back(self, epoch: int, batch: Batch, refused: tuple[Row, str] | None = None) -> None:
+        """Take the numbers of a batch back, none of which was published.
 
-        `refused`: a row that will never be published, and why. The epoch rises, so that no attempt that is still on its
-        way is accepted after the next publication. Raises: Fenced.
+        `refused`: a row that will never be published, and why. The next publication has the first of these numbers, and
+        after it the server accepts no attempt that is still on its way. Raises: Fenced.
         """
         with self._transaction():
-            self._lock(epoch, "next_sequence = ?, epoch = epoch + 1", batch.rows[0].sequence)
+            self._lock(epoch, "next_sequence = ?", batch.rows[0].sequence)
             self._run("UPDATE pushup_outbox SET sequence = NULL WHERE sequence IS NOT NULL")
             if refused is not None:
                 self._run("UPDATE pushup_outbox SET error = ? WHERE id = ?", refused[1], refused[0].id)
-        return epoch + 1
 
     def rename(self, epoch: int) -> str:
         """Go on as a new producer, which begins with 0: the server knows the old one's numbers for other messages.

@@ -6,6 +6,7 @@ Its client's connections are sockets in memory, so requests and responses are th
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -14,11 +15,15 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from typing import Any, TypeVar, cast
 
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
+from pushup.backends.webhook import payload
 from pushup.client import AsyncClient, Client
 from pushup.client.asyncio_driver import AsyncioDriver
 from pushup.client.driver import BlockingDriver, Connection, Driver
+from pushup.core.channel import Message
+from pushup.core.webhooks import Webhook
 from pushup.host.host import Host
 from pushup.net.api.node_interface import OneProcess
 from pushup.parts import make_broadcast, make_node
@@ -47,8 +52,8 @@ class InProcess:
         self._listening = InMemoryListeningSocket()
         self._waiting: set[Callable[[], None]] = set()
         chosen = read_settings(flags=settings)
-        began = time.time()
-        host = _Host(self._reactor, self._demultiplexer, wall=lambda: began + self.now(), uptime=self.now)
+        self._began = time.time()
+        host = _Host(self._reactor, self._demultiplexer, wall=self._wall, uptime=self.now)
         broadcast = make_broadcast(chosen, host)
         node = make_node(chosen, host, broadcast)
         self._service = PushUpService(
@@ -56,7 +61,10 @@ class InProcess:
             machine=OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out),
             open_sockets=lambda addresses: [cast(socket.socket, self._listening)],
         )  # fmt: skip
+        node.webhook_caller.use(self._call, 1000)
         self._service.startService()
+        self.webhooks: list[Any] = []
+        """What a server would have sent to its `webhook_url`, which need not be set: the body of each call."""
         self.driver: Driver = _Blocking(self)
         """For `Client(URL, driver=...)`."""
         self.asyncio_driver: Driver = _Asyncio(self)
@@ -69,6 +77,13 @@ class InProcess:
     def async_client(self, key: str | None = None, **options: Any) -> AsyncClient:
         """One for asyncio."""
         return AsyncClient(URL, key, driver=self.asyncio_driver, **options)
+
+    def _wall(self) -> float:
+        return self._began + self.now()
+
+    def _call(self, row: Webhook, message: Message | None) -> Deferred[bool]:
+        self.webhooks.append(json.loads(payload(row, message, int(self._wall()))))
+        return succeed(True)
 
     def now(self) -> float:
         """Seconds since the start, as time passes here."""

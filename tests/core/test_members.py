@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pushup.core.attendance import Attendance, Away, Gone, Here, Key, Leave
 from pushup.core.commands import Close, Command, Configure, Continue, Create, Entry
-from pushup.core.limits import Limits
+from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
@@ -32,7 +32,7 @@ def here(*keys: Key, node: str = "n1", data: bytes = b"null") -> Here:
 
 
 def away(*keys: Key, node: str = "n1", seconds: float = 2.0, is_closed: bool = False) -> Away:
-    return Away(node, keys, seconds, is_closed)
+    return Away(node, keys, seconds, is_closed) if is_closed else Away(node, keys, seconds)
 
 
 def told(feed: Feed, channel: str = "room") -> list[tuple[int, dict[str, Any]]]:
@@ -85,10 +85,22 @@ def test_each_channel_of_an_entry_has_a_place_of_its_own(feed: Feed) -> None:
 
 
 def test_who_goes_on_changes_nothing(feed: Feed) -> None:
+    feed.state.note_changes()
     feed.apply(here(ANN), 101.0)
+    assert feed.state.changes().rows == ()
     assert len(told(feed)) == 1
     assert feed.state.members.member(ANN) == feed.state.members.of_channel("room")[0]
     assert feed.state.touched.woken == []
+
+
+def test_the_last_node_that_says_so_holds_a_member(feed: Feed) -> None:
+    """Also if nobody has asked; and each node learns what it is said to have."""
+    for node, other in (("n2", "n1"), ("n1", "n2")):
+        command = here(ANN, node=node)
+        feed.apply(command, 101.0)
+        assert feed.state.touched.answered is command
+        assert (ANN in feed.state.members.held_by(node), ANN in feed.state.members.held_by(other)) == (True, False)
+    assert len(told(feed)) == 1
 
 
 def test_other_data_are_an_update_and_null_is_none(feed: Feed) -> None:
@@ -96,7 +108,10 @@ def test_other_data_are_an_update_and_null_is_none(feed: Feed) -> None:
     assert told(feed)[-1] == (2, {"count": 2, "updates": [view("ann", 100.0, {"name": "Ann"})]})
     feed.apply(here(ANN), 102.0)
     feed.apply(here(ANN, data=b'{"name":"Ann"}'), 102.0)
+    feed.apply(away(ANN), 103.0)
+    feed.apply(here(ANN), 103.0)
     assert len(told(feed)) == 2
+    assert [member.data for member in feed.state.members.of_channel("room")] == [Raw(b'{"name":"Ann"}'), Raw(b"null")]
     assert subjects(feed) == ["ann", "bob"]
 
 
@@ -142,10 +157,11 @@ def test_only_the_holder_asks_but_a_page_that_closes_asks_for_all(feed: Feed) ->
     assert feed.state.touched.asked == [(ANN, True)]
 
 
-def test_a_second_question_does_not_give_more_time(feed: Feed) -> None:
+def test_a_second_question_does_not_change_the_time(feed: Feed) -> None:
     """But a page that closes shortens what is left."""
     feed.apply(away(ANN, seconds=9.0), 101.0)
     feed.apply(away(ANN, seconds=20.0), 102.0)
+    feed.apply(away(ANN, seconds=1.0), 102.0)
     feed.apply(Gone("n1", 30.0), 102.0)
     assert feed.state.members.next_leave == 110.0
     feed.apply(away(ANN, is_closed=True), 103.0)
@@ -172,6 +188,7 @@ def test_a_node_that_is_gone_with_thousands_of_members() -> None:
         assert len(feed.state.members.held_by("n1")) == left
         assert restored.snapshot() == feed.state.snapshot()
         assert restored.touched.asked == feed.state.touched.asked
+        assert not any(is_closed for _, is_closed in feed.state.touched.asked)
     assert len(feed.state.members.due(132.0, 2 * count)) == count
     feed.check()
 
@@ -193,13 +210,14 @@ def test_beyond_the_limit_a_channel_is_told_only_a_number_and_not_every_one() ->
     assert told(feed)[-1][1] == {"count": 3, "leaves": [f"u{number}" for number in range(6, 122)]}
 
 
-def test_passing_the_limit_is_told_though_the_digits_are_the_same() -> None:
+@pytest.mark.parametrize("limit", [200, 202])
+def test_passing_the_limit_is_told_though_the_digits_are_the_same(limit: int) -> None:
     """Else a page that has the list would keep it."""
-    feed = Feed()
+    feed = Feed(presence_limit=limit)
     feed.apply(here(*[("room", f"u{number}") for number in range(200)]), 100.0)
-    feed.apply(here(("room", "one more")), 101.0)
+    feed.apply(here(*[("room", f"one more: {number}") for number in range(3)]), 101.0)
     feed.apply(here(("room", "and another")), 101.0)
-    assert [(data["count"], "joins" in data) for _, data in told(feed)] == [(200, True), (201, False)]
+    assert [(data["count"], "joins" in data) for _, data in told(feed)] == [(200, True), (203, False)]
 
 
 def test_nobody_joins_a_full_table_and_members_stay() -> None:
@@ -214,6 +232,15 @@ def test_nobody_joins_a_full_table_and_members_stay() -> None:
     feed.apply(Leave((ANN,)), 105.0)
     feed.apply(here(CY), 105.0)
     assert subjects(feed) == ["bob", "cy"]
+    feed.apply(Configure(Limits(members_limit=1)), 106.0)
+    feed.apply(here(ANN), 106.0)
+    assert subjects(feed) == ["bob", "cy"]
+
+
+def test_the_last_channel_that_can_be_opened() -> None:
+    feed = Feed(channels_limit=2)
+    feed.apply(here(ANN, ("other", "ann"), ("one too many", "ann")), 100.0)
+    assert [subjects(feed, name) for name in ("room", "other", "one too many")] == [["ann"], ["ann"], []]
 
 
 @pytest.mark.parametrize("limits", [{"strict_channels": True}, {"channels_limit": 1}])
@@ -221,15 +248,35 @@ def test_a_channel_that_cannot_be_opened_has_no_new_members(limits: dict[str, An
     """But those that it has when it is closed do not leave because of that: they follow."""
     feed = Feed(**limits)
     feed.apply(Create("room"), 99.0)
-    feed.apply(here(ANN, ("other", "ann")), 100.0)
-    assert (subjects(feed), subjects(feed, "other")) == (["ann"], [])
+    feed.apply(here(ANN, ("other", "ann"), ("17", "ann")), 100.0)
+    assert (subjects(feed), subjects(feed, "other"), subjects(feed, "17")) == (["ann"], [], [])
     feed.apply(Close("room"), 100.0)
     feed.apply(Create("other"), 100.0)
     feed.apply(away(ANN), 101.0)
-    feed.apply(here(ANN, BOB), 102.0)
+    feed.apply(here(ANN, BOB, data=b'"here again"'), 102.0)
     feed.apply(Leave((ANN,)), 103.0)
     assert subjects(feed) == ["ann"]
+    feed.apply(away(ANN), 104.0)
+    feed.apply(Leave((ANN,)), 106.0)
+    assert subjects(feed) == []
     assert feed.state.channels.find("room") is None
+
+
+def test_no_channel_is_opened_by_an_id() -> None:
+    feed = Feed()
+    feed.apply(here(("17", "ann")), 100.0)
+    assert (subjects(feed, "17"), feed.state.channels.find("17")) == ([], None)
+
+
+def test_no_webhook_for_a_channel_beyond_a_limit_that_was_lowered() -> None:
+    """The application takes no calls, and those that wait stay."""
+    policies = (ChannelPolicy(prefix="room", presence=True, occupancy_webhooks=True),)
+    feed = Feed(unread_limit=5, channels=policies)
+    feed.apply(here(("room1", "ann"), ("room2", "ann")), 100.0)
+    feed.apply(Configure(Limits(unread_limit=1, channels=policies)), 100.0)
+    feed.apply(here(("room3", "ann")), 100.0)
+    rows = [feed.state.webhooks.row(name) for name in feed.state.webhooks.names()]
+    assert [row.channels for row in rows if row is not None] == [("room1",), ("room2",)]
 
 
 def test_a_closed_channel_is_opened_to_tell_who_comes_and_goes(feed: Feed) -> None:

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from deploy.cluster import Cluster
+from pushup.net.api.browser_client import NAMES
 from tests.deploy.conversations import caller, held, hold, hold_at, publish, wait_for_message, wait_until
 from tests.server.caller import Caller, data_of, poll_path
 from tests.server.raw_client import WAIT_SECONDS, RawClient, get
@@ -35,6 +36,7 @@ FORBIDDEN = [
     ("GET", "/v1/nodes"),
     ("DELETE", "/v1/events"),
     ("POST", "/v1/pushup.js"),
+    ("GET", "/v1/channels/a.js"),
     ("GET", "/v1"),
     ("DELETE", "/v1/poll"),
     ("POST", "/v1/cursor"),
@@ -72,6 +74,13 @@ def test_tickets_in_urls_are_public(cluster: Cluster, stack: ExitStack) -> None:
     """PushUp answers, and not HAProxy: there is no token."""
     reply = caller(cluster.urls["plain"], stack).call("POST", "/v1/url-tickets", {"channels": ["a"]})
     assert "are public" not in reply.value["detail"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("side", ["plain", "inside"])
+def test_scripts_are_public(cluster: Cluster, stack: ExitStack, side: str, name: str) -> None:
+    reply = caller(cluster.urls[side], stack).call("GET", f"/v1/{name}")
+    assert (reply.status, reply.headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
 
 
 @pytest.mark.parametrize("path", ["//v1/messages", "/V1/messages", "/v1%2fmessages", "/./v1/messages"])

@@ -19,6 +19,7 @@ from tests.browser.npm_packages import HTMX_2, HTMX_2_SSE
 from tests.frameworks.documented import KEY, PAGES, Scene, added_lines, scene
 from tests.server.chromium import chromium
 from tests.server.server_process import wait_until
+from tests.server.webhook_receiver import KEY as WEBHOOK_KEY
 
 ROWS = 200
 
@@ -32,6 +33,9 @@ document.getElementById("notes").addEventListener("pushup", event => seen.push(e
 """
 
 SECONDS = 30.0
+
+WEBHOOK = ("--set", "webhook_url=http://127.0.0.1:9/", "--set", f"webhook_key={WEBHOOK_KEY}")
+"""Nobody is called: all is seen."""
 
 TEMPLATE = "notes/templates/notes.html"
 
@@ -111,9 +115,10 @@ def wait_for(browser: webdriver.Chrome, texts: list[str]) -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_a_private_live_list(name: str, tmp_path: Path) -> None:
     """A user sees all public rows and their own private ones, each once, whatever happens: the page is loaded
-    again and again, PushUp is killed, it is down when the page is rendered, and it hangs.
+    again and again, PushUp is killed, it is down when the page is rendered, and it hangs. The page says what the user
+    has seen.
     """
-    with scene(name, tmp_path) as site:
+    with scene(name, tmp_path, flags=WEBHOOK) as site:
         anna, ben = User(site, "anna"), User(site, "ben")
         anna.page(), ben.page()
         texts: list[str] = []
@@ -121,7 +126,8 @@ def test_a_private_live_list(name: str, tmp_path: Path) -> None:
             wait_until(lambda: state(browser) == "live", "the list to be live", SECONDS)
             browser.execute_script(LISTEN)
             with site.server.caller() as caller:
-                body = {"channels": ["notes"], "data": "<li id=x>not HTML</li>"}
+                body = {"channels": ["notes"], "data": "<li id=x>not HTML</li>", "unread_after": 3600}
+                body["for"] = ["1" if name == "django" else "anna"]
                 caller.call("POST", "/v1/messages", body, headers={"Authorization": f"Bearer {KEY}"})
             ben.add("secret", private=True)
             ben.add("from <b>Ben</b>")
@@ -129,6 +135,7 @@ def test_a_private_live_list(name: str, tmp_path: Path) -> None:
             texts += ["from <b>Ben</b>", "mine"]
             wait_for(browser, texts)
             assert browser.execute_script("return seen") == ["<li id=x>not HTML</li>", "note-2", "note-3"]
+            wait_until(lambda: site.server.metric("webhooks_waiting") == 0, "the page to say what was seen", SECONDS)
 
             def insert() -> None:
                 for number in range(ROWS):

@@ -50,6 +50,16 @@ def test_every_table_can_be_made() -> None:
     assert [row[0] for row in tables["headline-channels"].rows] == [0, 150]
 
 
+def test_several_publishers_of_a_channel() -> None:
+    """Only without subscribers, who check an order that several publishers do not have."""
+    _, start = servers.fastest_pushup()
+    with start() as target:
+        measured = run(target, Work("", 0, 8, window=64, publishers=64), seconds=0.3, warm=0.1)
+        assert measured.acknowledgements > 64
+        with pytest.raises(RuntimeError, match="could not connect"):
+            run(target, Work("", 8, 8, window=64, publishers=64), seconds=0.3)
+
+
 def test_clients_that_never_read_are_not_waited_for() -> None:
     """Nor counted."""
     _, start = servers.fastest_pushup()

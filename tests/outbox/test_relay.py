@@ -218,6 +218,29 @@ def test_a_refused_row_is_marked_and_the_others_go_on(
     assert server.messages[-1] == 2
 
 
+def test_an_attempt_that_arrives_after_its_numbers_were_taken_back(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """Publishes nothing: the next publication has used the first of these numbers."""
+    under_way: list[Callable[[], Reply]] = []
+
+    def refuse_the_first(publish: Callable[[], Reply]) -> Reply:
+        if under_way:
+            return publish()
+        under_way.append(publish)
+        return answer(413, {"type": "urn:pushup:message-too-large", "field": "messages[1].data"})
+
+    server.fault = refuse_the_first
+    database.add("a", "b")
+    relay = start()
+    relay.step(), relay.step()
+    under_way[0]()
+    until_idle(relay)
+    under_way[0]()
+    assert server.messages == ["a", "b"]
+    assert len(server.producers) == 1
+
+
 @pytest.mark.parametrize("back_to", [0, 1, 4], ids=["duplicate", "overlap", "other messages"])
 def test_a_restored_database_loses_no_rows(
     back_to: int,

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pushup.net.api.browser_client import NAMES
+from tests.server.caller import Caller
 from tests.server.proxies import haproxy, nginx
 from tests.server.server_process import running
 
@@ -76,6 +78,19 @@ def test_each_event_comes_at_once(proxy: str, query: str, tmp_path: Path) -> Non
             assert page.event().endswith(f"\ndata: <li>{number}</li>" if query else f'"data":"<li>{number}</li>"}}')
             delays.append(time.monotonic() - began)
         assert statistics.median(delays) < 0.15, delays
+
+
+def test_nginx_passes_scripts_on_and_no_channels(tmp_path: Path) -> None:
+    with (
+        running(tmp_path / "log", ()) as server,
+        nginx(tmp_path, server.address) as address,
+        closing(Caller(address)) as page,
+        server.caller() as publisher,
+    ):
+        assert [page.call("GET", f"/v1/{name}").status for name in NAMES] == [200] * len(NAMES)
+        publisher.publish(["a.js"], 1)
+        assert page.call("GET", "/v1/channels/a.js").status == 404
+        assert publisher.call("GET", "/v1/channels/a.js").status == 200
 
 
 def test_nginx_while_pushup_is_down(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pushup.client.driver import run
 from pushup.settings.settings import SettingsError
 from pushup.testing import InProcess, Recorder
 from pushup.testing.in_process import URL
+from tests.server.token_issuer import SECRET, SETTINGS, TokenIssuer
 
 
 @pytest.fixture
@@ -50,6 +51,29 @@ def test_time_passes(server: InProcess, client: Client) -> None:
     with pytest.raises(ClientError) as refused:
         client.channel("short")
     assert refused.value.status == 404
+
+
+def test_who_has_not_read_a_message(client: Client, server: InProcess) -> None:
+    """The test sees the calls, without a `webhook_url`."""
+    id_ = client.publish("a", "lunch?", unread_after=60, unread_for=["ann"]).id
+    server.advance(55)
+    assert server.webhooks == []
+    server.advance(10)
+    (call,) = server.webhooks
+    assert (call["type"], call["data"]["id"], call["data"]["subjects"]) == ("message.unread", id_, ["ann"])
+    assert call["data"]["data"] == "lunch?"
+    server.advance(3600)
+    assert len(server.webhooks) == 1
+
+
+def test_who_has_read_a_message() -> None:
+    """By polling again, with a token of theirs."""
+    server = InProcess(publish_keys=["app secret-secret-secret"], **{**SETTINGS, "token_secrets": [SECRET]})
+    published = server.client("secret-secret-secret").publish("a", 1, unread_after=60, unread_for=["ann", "bob"])
+    ann = TokenIssuer(600, "ann", poll=["*"])
+    server.client(token=ann.token).poll("a", published.id, timeout=0)
+    server.advance(65)
+    assert [call["data"]["subjects"] for call in server.webhooks] == [["bob"]]
 
 
 def test_following(client: Client) -> None:

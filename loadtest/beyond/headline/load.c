@@ -187,7 +187,7 @@ static void send_request(struct connection *c, const char *template, int channel
 static void publish_one(struct connection *publisher, nanoseconds due)
 {
     int channel = publisher->channel;
-    publisher->channel = channel + publishers < channels ? channel + publishers : publisher - everybody;
+    publisher->channel = channel + publishers < channels ? channel + publishers : (publisher - everybody) % channels;
     if (published == message_room) {
         message_room = message_room ? 2 * message_room : 1024;
         messages = realloc(messages, message_room * sizeof *messages);
@@ -342,7 +342,7 @@ static void connect_all(void)
     everybody = calloc(publishers + subscribers, sizeof *everybody);
     for (int i = 0; i < publishers; i++) {
         everybody[i].is_publisher = 1;
-        everybody[i].channel = i;
+        everybody[i].channel = i % channels;
         connect_one(&everybody[i], 0);
     }
     for (int i = 0; i < subscribers; i++) {
@@ -375,7 +375,9 @@ int main(int argc, char **argv)
     port = number("port", NULL);
     subscribers = number("subscribers", NULL);
     channels = number("channels", "1");
-    publishers = number("publishers", "1"); /* at most as many as channels: each channel has one */
+    publishers = number("publishers", "1");
+    if (subscribers && publishers > channels)
+        fail("%d publishers for %d channels: subscribers check the order, which only one publisher of a channel knows", publishers, channels);
     rate = number("rate", "0");             /* messages a second; 0: a closed loop */
     window = number("window", "1");         /* of a closed loop: messages under way */
     size = number("size", "128");           /* bytes of a message */

@@ -118,7 +118,7 @@ class Hub(HoldsState):
         yield from self._broadcast.metrics()
         text = "Entries that a worker had not applied when it last reported to the parent process, or since"
         lag = GaugeMetricFamily("pushup_worker_lag_entries", text, labels=("worker",))
-        for worker in self._workers:
+        for worker in [worker for worker in self._workers if worker.member is not None]:
             is_silent = self._clock.seconds() > worker.reported_at + 2 * BEAT_SECONDS
             entries = self.cursor.sequence - worker.applied if is_silent else worker.lag
             lag.add_metric((worker.name.removeprefix("worker "),), entries)
@@ -216,13 +216,12 @@ class Hub(HoldsState):
 
     def _beat(self) -> None:
         trouble = self._broadcast.why_not_ready()
-        serving = [worker for worker in self._workers if worker.member is not None]
-        members = tuple([worker.member for worker in serving if worker.member is not None])
+        serving = {worker.link: worker.member for worker in self._workers if worker.member is not None}
         told = None if trouble is None else frames.Trouble.of(trouble)
         self._pass_on()
-        beat = frames.frame(frames.Beat(self._broadcast.now() - self._uptime(), told, members))
-        for worker in serving:
-            worker.link.send(beat)
+        beat = frames.frame(frames.Beat(self._broadcast.now() - self._uptime(), told, tuple(serving.values())))
+        for link in serving:
+            link.send(beat)
 
     # Handing the state over to new workers.
 

@@ -16,13 +16,14 @@ _log = Logger()
 class PendingCommands:
     """They wait until they are answered."""
 
+    next_number: int
+    """As `Welcome` says."""
+
     def __init__(self, link: Link, limits: WaitingLimits) -> None:
         self._link = link
         self._room = WaitingRoom(limits)
         self._collected: list[Command] = []
         self._collected_bytes = 0
-        self.next_number = 0
-        """As `Welcome` says."""
         self._waiting: dict[int, tuple[OnOutcome, int]] = {}  # with their sizes in the waiting room
 
     @property

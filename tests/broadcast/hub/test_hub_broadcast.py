@@ -32,6 +32,7 @@ from pushup.transport.framed_link import LENGTH_BYTES, UNSENT_LIMIT_BYTES, frame
 from tests.broadcast.hub.machine import AHEAD, EPOCH, JournaledMachine, Machine, Worker
 from tests.core.builders import batch, draft, publish
 from tests.metric_values import value_of
+from tests.net.observed_log import logged_at
 
 UNKNOWN = "this may or may not have been published; retry with the same Idempotency-Key"
 
@@ -470,9 +471,27 @@ def test_how_far_workers_lag_behind(machine: Machine) -> None:
     one.append(publish("a"))
     machine.run()
     machine.advance(BEAT_SECONDS)
+    machine.advance(BEAT_SECONDS)
     assert lag() == [0, 0]
-    machine.advance(2 * BEAT_SECONDS)
+    machine.advance(BEAT_SECONDS)
     assert lag() == [0, 1]
+    assert [*one.broadcast.metrics()] == [], "the parent has them"
+
+
+def test_a_worker_that_has_not_reported_does_not_lag(machine: Machine) -> None:
+    """It has the state, and may take its time to restore it."""
+    machine.hub_publishes(publish("a"))
+    worker = machine.begin()
+    worker.hub_end.is_reading = False
+    machine.run()
+    (lag,) = [metric for metric in machine.hub.metrics() if metric.name == "pushup_worker_lag_entries"]
+    assert lag.samples == []
+
+
+def test_the_hub_has_the_metrics_of_its_broadcast(journaled: JournaledMachine) -> None:
+    names = {metric.name for metric in journaled.broadcast.metrics()}
+    assert names
+    assert names < {metric.name for metric in journaled.hub.metrics()}
 
 
 # A parent that hangs.
@@ -549,6 +568,19 @@ def test_a_parent_that_is_slow_does_not_hang(machine: Machine) -> None:
     assert worker.broadcast.why_not_ready() is None
 
 
+def test_the_end_of_a_hang_is_logged(machine: Machine, logged_failures: list[str]) -> None:
+    """Once by each worker, and not when the parent has never hung."""
+    with logged_at("info") as lines:
+        workers = machine.start(2)
+        machine.advance(BEAT_SECONDS)
+        assert lines == []
+        hang(machine, SILENCE_SECONDS + 2.0, workers)
+        go_on(machine, workers)
+        machine.advance(BEAT_SECONDS)
+    assert lines == ["the parent process responds again"] * 2
+    logged_failures.clear()
+
+
 def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, logged_failures: list[str]) -> None:
     """It is not held up; nothing is left to do."""
     (worker,) = machine.start()
@@ -567,7 +599,9 @@ def test_the_parent_ends(machine: Machine) -> None:
     """What becomes of the commands under way is not known; others are refused; nothing is left to do."""
     (worker,) = machine.start()
     outcomes, confirmed = worker.append(publish("a")), worker.confirm()
+    assert worker.broadcast.is_current
     worker.hub_end.die()
+    assert not worker.broadcast.is_current
     assert (confirmed, worker.broadcast.waiting_bytes) == ([Confirmation("accepted", nodes=1)], 0)
     (reason,) = worker.lost
     assert why(outcomes) == (UNKNOWN, reason)
@@ -588,7 +622,11 @@ def test_a_worker_stops(machine: Machine) -> None:
     worker.end.carry()
     assert Deferred.fromCoroutine(worker.broadcast.stop()).called
     assert (why(outcomes), confirmed) == ((UNKNOWN, "this worker has stopped"), [Confirmation("accepted", nodes=1)])
-    worker.link.dataReceived(worker.hub_end.unsent)
+    worker.hub_link.on_flush()
+    sent = worker.hub_end.unsent
+    beat = frames.frame(frames.Beat(AHEAD, None, ()))
+    assert frames.Next in [type(frames.read_by_worker(body)) for body in arriving(sent)]
+    worker.link.dataReceived(sent + beat)
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
     machine.run()
     assert (worker.lost, len(worker.ended), worker.node.applied) == ([], 1, [])
@@ -596,6 +634,19 @@ def test_a_worker_stops(machine: Machine) -> None:
     machine.advance(BEAT_SECONDS)
     assert (other.equals_hub(), other.broadcast.why_not_ready()) == (True, None)
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
+
+
+def test_a_worker_stops_between_entries_of_a_frame(machine: Machine) -> None:
+    """It applies no more of them."""
+    (worker,) = machine.start()
+    for _ in range(40):
+        machine.hub_publishes(publish(*[f"c{number}" for number in range(100)]))
+    while not worker.node.applied:
+        machine.turn()
+    count = len(worker.node.applied)
+    assert Deferred.fromCoroutine(worker.broadcast.stop()).called
+    machine.run()
+    assert len(worker.node.applied) == count < 40
 
 
 def test_a_message_to_the_parent_that_cannot_be_read(machine: Machine, logged_failures: list[str]) -> None:
@@ -735,6 +786,38 @@ def test_the_entries_of_a_batch_of_events_are_one_frame_for_all(machine: Machine
     assert isinstance(received, frames.Next)
     assert [entry.sequence for entry in received.entries] == [1, 2, 3, 4, 5]
     assert (len(set(received.numbers)), received.numbers[4]) == (5, 0)
+
+
+def test_entries_go_before_anything_else(machine: Machine) -> None:
+    """Answers to a worker and beats come behind what is in order by then, also within a batch of events."""
+    (worker,) = machine.start()
+    machine.hub_publishes(publish("a"))
+    worker.find_end()
+    worker.end.carry()
+    machine.hub_publishes(publish("b"))
+    machine.clock.rightNow += BEAT_SECONDS
+    machine.clock.turn()
+    kinds = [type(frames.read_by_worker(body)) for body in arriving(worker.hub_end.unsent)]
+    assert kinds == [frames.Next, frames.End, frames.Next, frames.Beat]
+
+
+def test_a_report_is_passed_on_with_the_next_beat(machine: Machine) -> None:
+    """Not at once: each of many workers would get a beat for the report of each other."""
+    one, other = machine.start(2)
+    one.link.send(frames.frame(frames.Present(one.node.member("1"))))
+    one.end.carry()
+    assert (one.hub_end.unsent, other.hub_end.unsent) == (b"", b"")
+
+
+def test_a_publisher_whose_only_worker_dies_before_the_commit(journaled: JournaledMachine) -> None:
+    """Nobody is told the outcome; the next worker has the message."""
+    (worker,) = journaled.start()
+    worker.append(publish("a"))
+    journaled.run()
+    worker.end.die()
+    journaled.run_with_disk()
+    (worker,) = journaled.start()
+    assert (worker.node.cursor.sequence, worker.equals_hub()) == (1, True)
 
 
 def test_a_frame_is_not_much_larger_than_its_limit(machine: Machine) -> None:
