@@ -39,6 +39,7 @@ from loadtest.libman import native_experiment as echo_native
 from loadtest.liu import closing_connections, nodes, push_or_pull, range_operations, threads_or_events
 from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
 from loadtest.mishra import experiment as group
+from loadtest.mishra import waits
 from loadtest.reports.about import Measuring, Mixed, abouts, commit, refuse_mixed
 from loadtest.reports.documents import old, publish
 from loadtest.reports.report import write_report
@@ -66,6 +67,7 @@ EXPERIMENTS = {
     "echo-native": echo_native,
     "far-away": far_away,
     "group": group,
+    "group-waits": waits,
     "growing-output": growing_output,
     "headline": headline,
     "idle-connections": idle_connections,

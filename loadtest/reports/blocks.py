@@ -268,6 +268,17 @@ def _as_saved(name: str, saved: Saved) -> str:
     return table(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
+def _waits(name: str, saved: Saved) -> str:
+    """With events, at the shortest and the longest interval."""
+    intervals = latency.INTERVALS_MS[0], latency.INTERVALS_MS[-1]
+    rows = [
+        {column: value for column, value in row.items() if column != "implementation"}
+        for row in saved.rows(name, implementation="events")
+        if row["interval ms"] in intervals
+    ]
+    return table(tuple(rows[0]), [tuple(row.values()) for row in rows], texts=1)
+
+
 def _complexity(saved: Saved) -> str:
     rows = {row["implementation"]: row for row in saved.rows("group-complexity")}
     events, threads = rows["events"], rows["threads"]
@@ -339,6 +350,7 @@ BLOCKS: Mapping[str, Block] = {
     "group-delivery": Block(("group-delivery",), lambda saved: _group("group-delivery", latency.TABLE_1, saved)),
     "group-stability": Block(("group-stability",), lambda saved: _group("group-stability", latency.TABLE_2, saved)),
     "group-messages": Block(("group-messages",), lambda saved: _group("group-messages", latency.TABLE_3, saved)),
+    **{name: Block((name,), partial(_waits, name)) for name in ("group-delivery-waits", "group-stability-waits")},
     "group-saturation": Block(("group-saturation",), lambda saved: _as_saved("group-saturation", saved)),
     "group-micro-costs": Block(("group-micro-costs",), lambda saved: _as_saved("group-micro-costs", saved)),
     "group-complexity": Block(("group-complexity",), _complexity),
