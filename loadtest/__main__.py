@@ -36,7 +36,14 @@ from loadtest.hsu import blocked_client, growing_output, recorded_game, slow_bac
 from loadtest.libman import experiment as echo
 from loadtest.libman import idle_connections
 from loadtest.libman import native_experiment as echo_native
-from loadtest.liu import closing_connections, nodes, push_or_pull, range_operations, threads_or_events
+from loadtest.liu import (
+    closing_connections,
+    nodes,
+    packet_loss,
+    push_or_pull,
+    range_operations,
+    threads_or_events,
+)
 from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
 from loadtest.mishra import experiment as group
 from loadtest.mishra import waits
@@ -74,6 +81,7 @@ EXPERIMENTS = {
     "journal": journal,
     "kills": kills,
     "nodes": nodes,
+    "packet-loss": packet_loss,
     "peers": peers,
     "pushback": pushback,
     "range-operations": range_operations,

@@ -78,6 +78,7 @@ PLAN: Mapping[str, Plan] = {
     "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "traffic-closing": Plan(70, 2600, ("traffic-closing", "trip-time-closing", "push-or-pull-closing"), LIU),
+    "packet-loss": Plan(40, 1500, ("packet-loss",), LIU),
     "threads-or-events": Plan(75, 2000, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received", "threads-or-events-loss",

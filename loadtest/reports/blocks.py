@@ -93,6 +93,15 @@ def _threads_or_events(name: str, saved: Saved) -> str:
     return table(head, rows, texts=0)
 
 
+def _packet_loss(saved: Saved) -> str:
+    columns = (
+        "connections are", "method", "publish interval s", "lost packets %", "mean trip s", "mean trip s, from to",
+        "trip max s", "received %", "dropped a message", "sent again a message",
+    )  # fmt: skip
+    rows = sorted(saved.rows("packet-loss"), key=lambda row: [row[column] for column in columns[:4]])
+    return table(columns, [tuple(row[column] for column in columns) for row in rows], texts=2)
+
+
 def _spread(row: Row, column: str) -> str:
     """The least and the greatest value of the rounds, after a comma; nothing if they are the same, or not known."""
     least, _, greatest = str(row.get(f"{column}, from to", "")).partition(" ")
@@ -308,6 +317,7 @@ BLOCKS: Mapping[str, Block] = {
     "trip-time": Block(("trip-time",), lambda saved: _by_interval("trip-time", TABLE_2, saved)),
     "traffic-closing": Block(("traffic-closing",), lambda saved: _by_interval("traffic-closing", TABLE_1, saved)),
     "trip-time-closing": Block(("trip-time-closing",), lambda saved: _by_interval("trip-time-closing", TABLE_2, saved)),
+    "packet-loss": Block(("packet-loss",), _packet_loss),
     "threads-or-events": Block(("threads-or-events",), lambda saved: _threads_or_events("threads-or-events", saved)),
     "threads-or-events-overload": Block(
         ("threads-or-events-overload",), lambda saved: _threads_or_events("threads-or-events-overload", saved)

@@ -88,6 +88,43 @@ def _over_intervals(values: Sequence[float], least: float = SIGNIFICANT, most: f
     return Criterion("pulling, longest / shortest interval", values[-1] / values[0], least, most)
 
 
+def _lossy(saved: Saved, column: str) -> dict[tuple[str, float, float], float]:
+    """By method, loss and interval, with a connection for each request, as in the paper."""
+    return {
+        (row["method"], row["lost packets %"], row["publish interval s"]): number(row, column)
+        for row in saved.rows("packet-loss", **{"connections are": "closed"})
+    }
+
+
+def packet_loss(saved: Saved) -> Found:
+    """Whether losses make pulling slower than long polling, and the more the rarer messages are."""
+    trips, dropped = _lossy(saved, "mean trip s"), _lossy(saved, "dropped a message")
+    losses, intervals = {loss for _, loss, _ in trips}, {interval for _, _, interval in trips}
+    none, most, short, long = min(losses), max(losses), min(intervals), max(intervals)
+    text = "; ".join(
+        f"{method} {shown(trips[method, none, long])} s, with {shown(most)} % lost {shown(trips[method, most, long])} s"
+        for method in ("CP", "ELP")
+    )
+    added = [trips[method, most, long] - trips[method, none, long] for method in ("CP", "ELP")]
+    lost = dropped["CP", most, long] / dropped["ELP", most, long]
+    rules = (
+        Criterion("packets lost for a message, pull / long poll", lost, 10),
+        Criterion("seconds added by loss, pull - long poll", added[0] - added[1], 0),
+        _over_intervals([trips["CP", most, short], trips["CP", most, long]]),
+    )
+    return Found(f"{text}; a message every {long:g} s", rules)
+
+
+def received_with_loss(saved: Saved) -> Found:
+    received: dict[float, float] = {}
+    for row in saved.rows("packet-loss"):
+        lost = row["lost packets %"]
+        received[lost] = min(number(row, "received %"), received.get(lost, 100.0))
+    text = ", ".join(f"{shown(share)} % with {shown(lost)} % of the packets lost" for lost, share in received.items())
+    least = received[max(received)]
+    return Found(f"at least {text}", (Criterion("received with the most loss, %", least, most=EVERYTHING),))
+
+
 def figure_7(saved: Saved) -> Found:
     by = _by_interval(saved, "traffic")
     pull, push = by[_most(by), "CP"], by[_most(by), "ELP"]
