@@ -133,7 +133,7 @@ def _at_once(loss: float, scale: Scale) -> dict[Case, Outcome]:
             return {case: _outcome(process, files[case]) for case, process in processes.items()}
         finally:
             for process in processes.values():
-                process.send_signal(signal.SIGINT)  # it ends what it has started
+                process.terminate()
                 process.wait()
                 assert process.stderr is not None
                 process.stderr.close()
@@ -180,6 +180,7 @@ def _figure(rows: Sequence[tuple[Value, ...]], scale: Scale) -> Figure:
 
 def main(task: Task) -> None:
     """Run a case, in a network of its own; write what came out to its file."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what it has started ends with it
     lossy_network.begin()
     counted: list[Packets] = []
 
