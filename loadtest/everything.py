@@ -83,9 +83,9 @@ PLAN: Mapping[str, Plan] = {
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received", "threads-or-events-loss",
     ), LIU),
-    "nodes": Plan(59, 1900, (
+    "nodes": Plan(75, 2500, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
-        "nodes-with-shares-received",
+        "nodes-with-shares-received", "nodes-a-core-each", "nodes-full-core",
     ), LIU),
     "peers": Plan(23, 1300, ("peers",), (*SWARM, f"{BEYOND}/peers.py")),
     "headline": Plan(100, 2000, (

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from loadtest.liu.nodes import WITH_A_CORE_EACH
 from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2, Values
 from loadtest.mishra import latency
 from loadtest.reports.item_blocks import KINDS
@@ -324,6 +325,9 @@ BLOCKS: Mapping[str, Block] = {
     ),
     "nodes-trip-time": Block(("nodes",), lambda saved: _by_nodes("nodes", "mean trip s", saved, 1e3)),
     "nodes-cost": Block(("nodes",), lambda saved: _by_nodes("nodes", "nodes us per delivery", saved)),
+    "nodes-a-core-each": Block(
+        ("nodes-a-core-each",), lambda saved: _by_nodes("nodes-a-core-each", WITH_A_CORE_EACH, saved)
+    ),
     "shares-trip-time": Block(
         ("nodes-with-shares",), lambda saved: _by_nodes("nodes-with-shares", "mean trip s", saved)
     ),
@@ -339,6 +343,7 @@ BLOCKS: Mapping[str, Block] = {
     **{
         name: Block((name,), partial(_as_saved, name))
         for name in (
+            "nodes-full-core",
             "slow-backend-delays",
             "slow-backend-polls",
             "recorded-game",
