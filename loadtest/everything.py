@@ -74,7 +74,9 @@ PLAN: Mapping[str, Plan] = {
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     ), ("loadtest/mishra",)),
-    "group-waits": Plan(14, 1200, ("group-delivery-waits", "group-stability-waits"), ("loadtest/mishra",)),
+    "group-waits": Plan(
+        14, 1200, ("group-delivery-waits", "group-stability-waits", "group-trace"), ("loadtest/mishra",)
+    ),
     "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "traffic-closing": Plan(70, 2600, ("traffic-closing", "trip-time-closing", "push-or-pull-closing"), LIU),

@@ -5,8 +5,8 @@ are lost, at the paper's shortest and longest publish interval. Each case has a 
 own, and all run at the same time: with connections that are kept, and with one for each request as in the paper. The
 publisher loses nothing, as its losses would delay all subscribers at once.
 
-On loopback TCP notices most losses within milliseconds, and not after some round trips. A lost packet that opens a
-connection is sent again after a second, as everywhere. With --quick everything is ten times faster.
+TCP sends most lost packets again within 0.2 s, as there is no distance; one that opens a connection after a second, as
+everywhere. With --quick everything is ten times faster.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class Costs(msgspec.Struct, frozen=True, array_like=True):
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
     """The answer. Times in seconds; `delivery` is from the client's request to each delivery at this member,
-    `stability` from the client's request to when this member, the proposer, knows that the update is stable. `traced`:
-    the sums of `trace`, if there is one.
+    `stability` from the client's request to when this member, the proposer, knows that the update is stable. `traced`
+    and `example`: the sums and the example of `trace`, if there is one.
     """
 
     token: int
@@ -71,6 +71,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     left: dict[str, int]
     costs: Costs
     traced: dict[str, float]
+    example: list[tuple[str, float, int]]
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -62,7 +62,8 @@ class Times:
 class Service:
     """A member, its sockets, and what it measures. `peers`: the address of each member of the team.
 
-    `selects`: how often the event loop has called `select` in this measurement. `traced`: what a `trace` has found.
+    `selects`: how often the event loop has called `select` in this measurement. `traced` and `example`: what a `trace`
+    has found.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Service:
         self._events = 0
         self.selects = 0
         self.traced: defaultdict[str, float] = defaultdict(float)
+        self.example: list[tuple[str, float, int]] = []
         self._left: Counter[str] = Counter()
         self._begin(0.0)
 
@@ -177,4 +179,5 @@ class Service:
             stability_count=self._stability.count, stability_mean=self._stability.mean,
             stability_p99=self._stability.high(), outcomes=dict(self._outcomes), views=self._views,
             left=dict(self._left), costs=costs, traced=dict(self.traced),
+            example=self.example,
         )  # fmt: skip

@@ -29,6 +29,9 @@ OF_DECIDER, DECISIONS = "last is the decider's", "decisions"
 decisions came from the ordinal to the last acknowledgement."""
 
 
+DECIDER = "the decider that gave the ordinal"
+
+
 class _Ordinal(NamedTuple):
     """When an update got its ordinal, from whom, and the how manieth decision that was."""
 
@@ -56,11 +59,14 @@ class _Levels:
 
 
 class Trace:
-    """Watches a member. `service.traced` has the sums since the measurement began."""
+    """Watches a member. `service.traced` has the sums since the measurement began, and `service.example` what happened
+    to the last update that another member gave its ordinal: seconds after the request, and decisions after the ordinal.
+    """
 
     def __init__(self, service: Service) -> None:
         core = self._core = service.core
         self._sums = service.traced
+        self._example = service.example
         self._now = 0.0
         self._held: dict[Id, float] = {}
         self._asked: dict[int, float] = {}
@@ -166,7 +172,7 @@ class Trace:
             return
         try:
             found = sorted((levels.reached(ordered.ordinal), who) for who, levels in self._acknowledged.items())
-        except IndexError:
+        except IndexError:  # it was acknowledged in an earlier view
             return
         if not found:
             return
@@ -176,6 +182,20 @@ class Trace:
         self._sums[DECISIONS] += decisions - ordered.decisions
         times = (asked, held, ordered.at, max(first, ordered.at), self._now)
         self._add(STABILITY_WAITS, times)
+        if ordered.decider != self._core.member:
+            self._example[:] = [
+                ("held by its proposer", held - asked, 0),
+                ("ordinal", ordered.at - asked, 0),
+                *(
+                    (
+                        f"acknowledged by {DECIDER if who == ordered.decider else 'the third member'}",
+                        at - asked,
+                        count - ordered.decisions,
+                    )
+                    for (at, count), who in found
+                ),
+                ("known to be stable", self._now - asked, decisions - ordered.decisions),
+            ]
 
     def _add(self, names: tuple[str, ...], times: tuple[float, ...]) -> None:
         for name, begin, end in zip(names, times, times[1:], strict=False):

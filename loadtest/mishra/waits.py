@@ -70,6 +70,7 @@ def measure(scale: Scale, *, priorities: bool = False, settings: Settings | None
     progress = Progress(scale.rounds * len(scale.drivers) * 2 * len(SEMANTICS) * len(scale.intervals_ms))
     deliveries: dict[Case, list[Row]] = {}
     stabilities: dict[Case, list[Row]] = {}
+    examples: dict[tuple[str, str], list[tuple[str, float, int]]] = {}
     for _ in range(scale.rounds):
         for driver in scale.drivers:
             for when in (AT_ONCE, LATER):
@@ -82,6 +83,8 @@ def measure(scale: Scale, *, priorities: bool = False, settings: Settings | None
                             case = driver, semantics.name, interval, when
                             deliveries.setdefault(case, []).append(delivery(reports))
                             stabilities.setdefault(case, []).append(stability(reports))
+                            if semantics is WEAK_TOTAL:
+                                examples[driver, when] = reports[0].example
     progress.end()
     return [
         _table("group-delivery-waits", "What a delivery waits for (Table 1)", ("delivery ms", *DELIVERY), deliveries),
@@ -90,6 +93,16 @@ def measure(scale: Scale, *, priorities: bool = False, settings: Settings | None
             "What stability waits for (Table 2)",
             ("stability ms", *STABILITY, LAST, UNTIL_LAST, EACH),
             stabilities,
+        ),
+        Table(
+            "group-trace",
+            f"The last update of a member, {WEAK_TOTAL.name}, {scale.intervals_ms[-1]} ms: when what was known to it",
+            ("implementation", ACKNOWLEDGES, "what", "ms after the request", "decisions after the ordinal"),
+            [
+                (driver, when, what, 1e3 * at, decisions)
+                for (driver, when), example in examples.items()
+                for what, at, decisions in example
+            ],
         ),
     ]
 

@@ -366,6 +366,7 @@ BLOCKS: Mapping[str, Block] = {
     "group-stability": Block(("group-stability",), lambda saved: _group("group-stability", latency.TABLE_2, saved)),
     "group-messages": Block(("group-messages",), lambda saved: _group("group-messages", latency.TABLE_3, saved)),
     **{name: Block((name,), partial(_waits, name)) for name in ("group-delivery-waits", "group-stability-waits")},
+    "group-trace": Block(("group-trace",), partial(_as_saved, "group-trace")),
     "group-saturation": Block(("group-saturation",), lambda saved: _as_saved("group-saturation", saved)),
     "group-micro-costs": Block(("group-micro-costs",), lambda saved: _as_saved("group-micro-costs", saved)),
     "group-complexity": Block(("group-complexity",), _complexity),

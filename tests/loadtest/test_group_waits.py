@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.mishra import waits
+from loadtest.mishra import trace, waits
 from loadtest.mishra.core.settings import Settings
 from loadtest.mishra.team import EVENTS, THREADS
 from loadtest.mishra.waits import AT_ONCE, DELIVERY, LATER, STABILITY, UNTIL_LAST
@@ -38,7 +38,7 @@ def seen(table: Table) -> Seen:
 
 def test_what_each_semantics_waits_for(tables: list[Table]) -> None:
     """An order costs a decision, strict atomicity the stability of others; the waits are all of the time."""
-    assert [table.name for table in tables] == ["group-delivery-waits", "group-stability-waits"]
+    assert [table.name for table in tables] == ["group-delivery-waits", "group-stability-waits", "group-trace"]
     found = seen(tables[0])
     assert len(found) == 10
     for (semantics, _), times in found.items():
@@ -60,10 +60,23 @@ def test_the_deciders_own_acknowledgement_costs_a_decision(tables: list[Table]) 
         assert times[waits.LAST] == 0 if when == AT_ONCE else 40 < times[waits.LAST] < 90
 
 
+def test_one_update_is_shown(tables: list[Table]) -> None:
+    """Who acknowledges last: the third member, or the decider that gave the ordinal."""
+    for when, last in ((AT_ONCE, "the third member"), (LATER, trace.DECIDER)):
+        rows = [row for row in tables[2].rows if row[1] == when]
+        assert [row[2] for row in rows[:2]] == ["held by its proposer", "ordinal"]
+        assert rows[-2][2] == f"acknowledged by {last}"
+        assert rows[-1][2] == "known to be stable"
+        times = [float(row[3]) for row in rows]
+        assert len(times) == 5
+        assert times == sorted(times)
+        assert min(times) >= 0
+
+
 def test_threads_are_traced_as_events_are(tmp_path: Path) -> None:
     """Both drivers give every column, and each reading finds its number."""
     scale = waits.QUICK._replace(seconds=0.3, intervals_ms=(10,), drivers=(EVENTS, THREADS))
     tables = waits.measure(scale, settings=SETTINGS)
     assert {row[0] for table in tables for row in table.rows} == {EVENTS, THREADS}
-    assert all(float(row[4]) > 0 for table in tables for row in table.rows)
+    assert all(float(row[4]) > 0 for table in tables[:2] for row in table.rows)
     assert_readable("group-waits", tables, tmp_path)
