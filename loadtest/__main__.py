@@ -36,9 +36,17 @@ from loadtest.hsu import blocked_client, growing_output, recorded_game, slow_bac
 from loadtest.libman import experiment as echo
 from loadtest.libman import idle_connections
 from loadtest.libman import native_experiment as echo_native
-from loadtest.liu import closing_connections, nodes, push_or_pull, range_operations, threads_or_events
+from loadtest.liu import (
+    closing_connections,
+    nodes,
+    packet_loss,
+    push_or_pull,
+    range_operations,
+    threads_or_events,
+)
 from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
 from loadtest.mishra import experiment as group
+from loadtest.mishra import waits
 from loadtest.reports.about import Measuring, Mixed, abouts, commit, refuse_mixed
 from loadtest.reports.documents import old, publish
 from loadtest.reports.report import write_report
@@ -66,12 +74,14 @@ EXPERIMENTS = {
     "echo-native": echo_native,
     "far-away": far_away,
     "group": group,
+    "group-waits": waits,
     "growing-output": growing_output,
     "headline": headline,
     "idle-connections": idle_connections,
     "journal": journal,
     "kills": kills,
     "nodes": nodes,
+    "packet-loss": packet_loss,
     "peers": peers,
     "pushback": pushback,
     "range-operations": range_operations,

@@ -74,16 +74,20 @@ PLAN: Mapping[str, Plan] = {
         "group-delivery", "group-stability", "group-messages", "group-latency", "group-throughput", "group-saturation",
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     ), ("loadtest/mishra",)),
+    "group-waits": Plan(
+        14, 1200, ("group-delivery-waits", "group-stability-waits", "group-trace"), ("loadtest/mishra",)
+    ),
     "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "traffic-closing": Plan(70, 2600, ("traffic-closing", "trip-time-closing", "push-or-pull-closing"), LIU),
+    "packet-loss": Plan(40, 1500, ("packet-loss",), LIU),
     "threads-or-events": Plan(75, 2000, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received", "threads-or-events-loss",
     ), LIU),
-    "nodes": Plan(59, 1900, (
+    "nodes": Plan(75, 2500, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
-        "nodes-with-shares-received",
+        "nodes-with-shares-received", "nodes-a-core-each", "nodes-full-core",
     ), LIU),
     "peers": Plan(23, 1300, ("peers",), (*SWARM, f"{BEYOND}/peers.py")),
     "headline": Plan(100, 2000, (

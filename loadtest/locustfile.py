@@ -41,6 +41,7 @@ def _arguments(parser: LocustArgumentParser) -> None:
         ("channels-each", 1, "Number of channels each subscriber listens to"),
         ("channel-name", f"locust-{os.getpid()}", "Prefix of the channels' names; a number follows it"),
         ("payload-bytes", 128, "Size of a message in bytes"),
+        ("publish-from", "", "Own address that publishers connect from"),
         ("publish-key", "", "Publish key, if the server requires one"),
         ("server-pid", 0, "Process id of the server; set it to measure the server's memory and processor time"),
         ("measured-file", "", "JSON file to write the measurements to"),

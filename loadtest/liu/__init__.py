@@ -4,6 +4,7 @@
 |---|---|
 | `push_or_pull` | §4.2, Tables 1 and 2, Figures 7 and 8: traffic and trip time of client pull and of long polling |
 | `closing_connections` | §4.2 with a connection for each request, one case after the other |
+| `packet_loss` | §4.2 while packets are lost |
 | `papers_tables` | the values of Tables 1 and 2 |
 | `threads_or_events` | §4.3, Figures 9 to 11: 500 to 16,000 connections, with a thread for each and with events |
 | `thread_per_request` | the server with threads: PushUp, but for a thread for each held request |

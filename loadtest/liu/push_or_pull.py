@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,7 +103,7 @@ def measure(connections: Sequence[int], pace: Pace, *, closing: bool = False) ->
     cases = [(number, method) for number in connections for method in METHODS]
     results: dict[Case, list[Tally]] = {}
     for group in [[case] for case in cases] if closing else [cases]:
-        results |= _measure(group, pace, closing=closing)
+        results |= measure_together(group, pace, closing=closing)
     suffix, remark = ("-closing", ", connections are closed") if closing else ("", "")
     at = tuple(f"{interval:g} s" for interval in pace.intervals)
 
@@ -156,23 +156,40 @@ def papers_lines(paper: Values, connections: int) -> dict[str, list[tuple[float,
     }
 
 
-def _measure(cases: Sequence[Case], pace: Pace, *, closing: bool) -> dict[Case, list[Tally]]:
-    """Run these cases at the same time; returns each case's tally for each publish interval."""
+def measure_together(
+    cases: Sequence[Case],
+    pace: Pace,
+    *,
+    closing: bool,
+    beside: int = 0,
+    publish_from: str = "",
+    during: AbstractContextManager[None] | None = None,
+) -> dict[Case, list[Tally]]:
+    """Run these cases at the same time; returns each case's tally for each publish interval.
+
+    `beside`: how many others start meanwhile. `publish_from`: the publisher's own address. `during`: entered while
+    messages are published.
+    """
     progress = Progress(1 + len(pace.intervals))
     progress.step(f"starting {', '.join(f'{method.name} with {number}' for number, method in cases)}")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         locusts: dict[Case, subprocess.Popen[bytes]] = {}
         servers = [stack.enter_context(running(*method.flags, module=method.module)) for _, method in cases]
-        begin = time.time() + 1.0 + BEGIN_SECONDS * len(cases)
+        begin = time.time() + 1.0 + BEGIN_SECONDS * (len(cases) + beside)
         for (number, method), server in zip(cases, servers, strict=True):
-            process = _locust(number, method, pace, server, begin, _file(folder, (number, method)), closing=closing)
+            file = _file(folder, (number, method))
+            options: dict[str, object] = {"close-connections": int(closing), "measured-file": file}
+            if publish_from:
+                options["publish-from"] = publish_from
+            process = _locust(number, method, pace, server, begin, options)
             stack.callback(_end, process)
             locusts[number, method] = process
         time.sleep(max(0.0, begin - time.time()))
-        for interval in pace.intervals:
-            progress.step(f"one message every {interval:g} s")
-            _wait(interval * pace.messages, locusts)
+        with during or nullcontext():
+            for interval in pace.intervals:
+                progress.step(f"one message every {interval:g} s")
+                _wait(interval * pace.messages, locusts)
         until = time.monotonic() + END_SECONDS
         for process in locusts.values():
             process.wait(max(0.0, until - time.monotonic()))
@@ -204,9 +221,9 @@ def _file(folder: Path, case: Case) -> Path:
 
 
 def _locust(
-    number: int, method: Method, pace: Pace, server: Server, begin: float, file: Path, *, closing: bool
+    number: int, method: Method, pace: Pace, server: Server, begin: float, more: Mapping[str, object]
 ) -> subprocess.Popen[bytes]:
-    """Start a locust with `number` users of this server, and one that publishes from `begin` on."""
+    """Start a locust with `number` users of this server, and one that publishes from `begin` on. `more`: options."""
     host, port = server.address
     command = [sys.executable, "-m", "locust", "--headless", "-f", str(Path(__file__).parents[1] / "locustfile.py")]
     command += [method.user, "Publisher", "--host", f"http://{host}:{port}", "--loglevel", "ERROR"]
@@ -225,9 +242,8 @@ def _locust(
         "publish-intervals": ",".join(f"{interval:g}" for interval in pace.intervals),
         "messages": pace.messages,
         "begin-at": begin,
-        "close-connections": int(closing),
         "server-pid": server.pid,
-        "measured-file": file,
+        **more,
     }
     command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603

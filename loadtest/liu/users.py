@@ -239,7 +239,7 @@ class Publisher(User):
     def on_start(self) -> None:
         options = _options(self)
         key = f"Authorization: Bearer {options.publish_key}\r\n" if options.publish_key else ""
-        self.client = CountedClient(_host(self), key)
+        self.client = CountedClient(_host(self), key, source=options.publish_from)
         self.numbers: dict[str, int] = {}
         self.turns = count()
 

@@ -7,6 +7,7 @@
 | `counted_client` | the HTTP client of locust's users, which counts its bytes |
 | `witnesses` | publishers and readers that detect losses while servers fail |
 | `shares` | gives processes a share of a processor |
+| `lossy_network` | a network that loses packets |
 | `programs` | compiles programs in C |
 | `servers` | starts and stops servers in their own processes, and measures them |
 """

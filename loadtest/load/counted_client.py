@@ -19,12 +19,15 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
 class CountedClient:
     """One client of a server; connects on its first request. Raises: OSError, from every request."""
 
-    def __init__(self, url: str, headers: str = "", *, closing: bool = False) -> None:
-        """`headers`: fields sent with every request, each ending in CRLF. `closing`: a connection for each request."""
+    def __init__(self, url: str, headers: str = "", *, closing: bool = False, source: str = "") -> None:
+        """`headers`: fields sent with every request, each ending in CRLF. `closing`: a connection for each request.
+        `source`: the address to connect from; else the system chooses one.
+        """
         parts = urlsplit(url if "//" in url else f"//{url}")
         self._address = (parts.hostname or "127.0.0.1", parts.port or 80)
         self._fields = f" HTTP/1.1\r\nHost: {self._address[0]}:{self._address[1]}\r\n{headers}"
         self._closing = closing
+        self._source = (source, 0) if source else None
         if closing:
             self._fields += "Connection: close\r\n"
         self._socket: socket.socket | None = None
@@ -84,7 +87,7 @@ class CountedClient:
     def _begin(self, request: bytes) -> tuple[int, bytes]:
         """Send a request; returns the status, and what has come of the body."""
         if self._socket is None:
-            self._socket = socket.create_connection(self._address)
+            self._socket = socket.create_connection(self._address, source_address=self._source)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(request)
         self.sent += len(request)

@@ -33,7 +33,7 @@ CACHED_ANSWERS = 4096
 
 class Measured(NamedTuple):
     """A swarm's measurements. Times in seconds; `cpu`: processor seconds used by each watched group of processes, and
-    `system_cpu` those of them in the kernel.
+    `system_cpu` those of them in the kernel. `polls`: how many were answered.
     """
 
     subscribers: int
@@ -51,6 +51,7 @@ class Measured(NamedTuple):
     cpu: dict[str, float]
     own_cpu: float
     system_cpu: dict[str, float]
+    polls: int
 
     @property
     def received_share(self) -> float:
@@ -217,7 +218,7 @@ class Swarm:
         self._trips: list[float] = []
         self._acknowledgements: list[float] = []
         self.published = self.refused = self.expected = self.delivered = 0
-        self.repeated = self.out_of_order = self.gaps = self.reconnected = 0
+        self.repeated = self.out_of_order = self.gaps = self.reconnected = self.polls = 0
 
     # Running.
 
@@ -270,7 +271,7 @@ class Swarm:
             len(self._subscribers), self.published, self.refused, self.expected, self.delivered, self.repeated,
             self.out_of_order, self.gaps, self.reconnected, self._trips, self._acknowledgements, took,
             {name: sum(after[name]) - sum(cpu[name]) for name in cpu}, (time.process_time() - own) / took,
-            {name: after[name][1] - cpu[name][1] for name in cpu},
+            {name: after[name][1] - cpu[name][1] for name in cpu}, self.polls,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -331,6 +332,7 @@ class Swarm:
             self._loop.at(time.time() + RETRY_SECONDS, lambda: self._poll_again(connection))
             return
         answer = self._interface.read(connection.head, body)
+        self.polls += 1
         subscriber.cursor = answer.cursor
         self._poll(subscriber, connection)
         self._count(subscriber, answer)

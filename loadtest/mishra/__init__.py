@@ -15,6 +15,7 @@ it.
 | `complexity` | lines, synchronization objects, states (§5.1) |
 | `latency` | Tables 1 to 3 |
 | `throughput` | Figures 1 to 3 |
+| `trace`, `waits` | what the times of Tables 1 and 2 are made of (`group-waits`) |
 | `micro_costs`, `micro_costs.c` | thread switch, lock and unlock, `select` (§5.3) |
 | `experiment` | all of these |
 

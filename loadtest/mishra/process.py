@@ -12,6 +12,7 @@ import msgspec
 from loadtest.mishra import event_based, thread_based
 from loadtest.mishra.core.settings import Settings
 from loadtest.mishra.service import Service
+from loadtest.mishra.trace import Trace
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -24,11 +25,14 @@ class Task(msgspec.Struct, frozen=True):
     messages: int
     clients: int
     settings: Settings
+    traced: bool
 
 
 def main(task: Task) -> None:
     messages, clients = (socket.socket(fileno=number) for number in (task.messages, task.clients))
     service = Service(task.member, peers=task.peers, messages=messages, clients=clients, settings=task.settings)
+    if task.traced:
+        Trace(service)
     if task.driver == "events":
         _count_selects(service)
         event_based.run(service, priority=task.priorities)

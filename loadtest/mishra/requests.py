@@ -49,7 +49,8 @@ class Costs(msgspec.Struct, frozen=True, array_like=True):
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
     """The answer. Times in seconds; `delivery` is from the client's request to each delivery at this member,
-    `stability` from the client's request to when this member, the proposer, knows that the update is stable.
+    `stability` from the client's request to when this member, the proposer, knows that the update is stable. `traced`
+    and `example`: the sums and the example of `trace`, if there is one.
     """
 
     token: int
@@ -69,6 +70,8 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
     views: int
     left: dict[str, int]
     costs: Costs
+    traced: dict[str, float]
+    example: list[tuple[str, float, int]]
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -9,13 +9,14 @@ import resource
 import socket
 import struct
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 
 import msgspec
 
 from loadtest.mishra import requests
 from loadtest.mishra.core.effects import Delivered, Effect, Ended, Joined, Left, Outcome, Send
 from loadtest.mishra.core.member import Member
+from loadtest.mishra.core.messages import Update
 from loadtest.mishra.core.settings import Settings, Timeout
 from loadtest.mishra.requests import Ask, Broadcast, Costs, Measure, Report
 from loadtest.reports.results import percentile
@@ -28,6 +29,12 @@ SAMPLES = 50_000
 DATAGRAM = 65_536
 
 _AT = struct.Struct("d")
+
+
+def asked_at(update: Update) -> float:
+    """When the client asked for this update."""
+    at: float = _AT.unpack_from(update.data)[0]
+    return at
 
 
 class Times:
@@ -55,7 +62,8 @@ class Times:
 class Service:
     """A member, its sockets, and what it measures. `peers`: the address of each member of the team.
 
-    `selects`: how often the event loop has called `select` in this measurement.
+    `selects`: how often the event loop has called `select` in this measurement. `traced` and `example`: what a `trace`
+    has found.
     """
 
     def __init__(
@@ -68,6 +76,8 @@ class Service:
         self._costs: Costs | None = None
         self._events = 0
         self.selects = 0
+        self.traced: defaultdict[str, float] = defaultdict(float)
+        self.example: list[tuple[str, float, int]] = []
         self._left: Counter[str] = Counter()
         self._begin(0.0)
 
@@ -127,14 +137,14 @@ class Service:
                     self._send(effect.data, self._peers[member])
             elif isinstance(effect, Delivered):
                 now = time.monotonic()
-                self._delivery.add(now - _AT.unpack_from(effect.update.data)[0])
+                self._delivery.add(now - asked_at(effect.update))
                 self._in_time += now <= self._until
             elif isinstance(effect, Ended):
-                asked_at = self._asked_at.pop(effect.sequence, None)
-                if asked_at is not None:
+                asked = self._asked_at.pop(effect.sequence, None)
+                if asked is not None:
                     self._outcomes[effect.outcome.name] += 1
                     if effect.outcome is Outcome.STABLE:
-                        self._stability.add(time.monotonic() - asked_at)
+                        self._stability.add(time.monotonic() - asked)
             elif isinstance(effect, Joined):
                 self._views += 1
             elif isinstance(effect, Left):
@@ -157,6 +167,7 @@ class Service:
         self._delivery, self._stability = Times(), Times()
         self._outcomes: Counter[str] = Counter()
         self.core.sent.clear()
+        self.traced.clear()
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
 
     def _report(self, token: int) -> Report:
@@ -167,5 +178,6 @@ class Service:
             delivery_count=self._delivery.count, delivery_mean=self._delivery.mean, delivery_p99=self._delivery.high(),
             stability_count=self._stability.count, stability_mean=self._stability.mean,
             stability_p99=self._stability.high(), outcomes=dict(self._outcomes), views=self._views,
-            left=dict(self._left), costs=costs,
+            left=dict(self._left), costs=costs, traced=dict(self.traced),
+            example=self.example,
         )  # fmt: skip

@@ -125,8 +125,10 @@ class Team:
 
 
 @contextmanager
-def running(driver: str, *, settings: Settings | None = None, priorities: bool = False) -> Iterator[Team]:
-    """A team in one group; its processes are killed at the end."""
+def running(
+    driver: str, *, settings: Settings | None = None, priorities: bool = False, traced: bool = False
+) -> Iterator[Team]:
+    """A team in one group; its processes are killed at the end. `traced`: their reports say what updates wait for."""
     settings = settings or Settings()
     with ExitStack() as stack:
         sockets = [_bound(stack) for _ in range(2 * settings.team)]
@@ -134,7 +136,7 @@ def running(driver: str, *, settings: Settings | None = None, priorities: bool =
         peers = [sock.getsockname() for sock in messages]
         processes = []
         for member, (message, client) in enumerate(zip(messages, clients, strict=True)):
-            task = Task(member, driver, priorities, peers, message.fileno(), client.fileno(), settings)
+            task = Task(member, driver, priorities, peers, message.fileno(), client.fileno(), settings, traced)
             processes.append(_start(stack, task))
         team = Team(processes, [sock.getsockname() for sock in clients])
         stack.callback(team.close)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from loadtest.liu.nodes import WITH_A_CORE_EACH
 from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2, Values
 from loadtest.mishra import latency
 from loadtest.reports.item_blocks import KINDS
@@ -91,6 +92,15 @@ def _threads_or_events(name: str, saved: Saved) -> str:
         cells += [f"{shown(one[COST])}{_spread(one, COST)}" for one in same]
         rows.append(tuple(cells))
     return table(head, rows, texts=0)
+
+
+def _packet_loss(saved: Saved) -> str:
+    columns = (
+        "connections are", "method", "publish interval s", "lost packets %", "mean trip s", "mean trip s, from to",
+        "trip max s", "received %", "dropped a message", "sent again a message",
+    )  # fmt: skip
+    rows = sorted(saved.rows("packet-loss"), key=lambda row: [row[column] for column in columns[:4]])
+    return table(columns, [tuple(row[column] for column in columns) for row in rows], texts=2)
 
 
 def _spread(row: Row, column: str) -> str:
@@ -268,6 +278,17 @@ def _as_saved(name: str, saved: Saved) -> str:
     return table(tuple(rows[0]), [tuple(row.values()) for row in rows])
 
 
+def _waits(name: str, saved: Saved) -> str:
+    """With events, at the shortest and the longest interval."""
+    intervals = latency.INTERVALS_MS[0], latency.INTERVALS_MS[-1]
+    rows = [
+        {column: value for column, value in row.items() if column != "implementation"}
+        for row in saved.rows(name, implementation="events")
+        if row["interval ms"] in intervals
+    ]
+    return table(tuple(rows[0]), [tuple(row.values()) for row in rows], texts=1)
+
+
 def _complexity(saved: Saved) -> str:
     rows = {row["implementation"]: row for row in saved.rows("group-complexity")}
     events, threads = rows["events"], rows["threads"]
@@ -297,12 +318,16 @@ BLOCKS: Mapping[str, Block] = {
     "trip-time": Block(("trip-time",), lambda saved: _by_interval("trip-time", TABLE_2, saved)),
     "traffic-closing": Block(("traffic-closing",), lambda saved: _by_interval("traffic-closing", TABLE_1, saved)),
     "trip-time-closing": Block(("trip-time-closing",), lambda saved: _by_interval("trip-time-closing", TABLE_2, saved)),
+    "packet-loss": Block(("packet-loss",), _packet_loss),
     "threads-or-events": Block(("threads-or-events",), lambda saved: _threads_or_events("threads-or-events", saved)),
     "threads-or-events-overload": Block(
         ("threads-or-events-overload",), lambda saved: _threads_or_events("threads-or-events-overload", saved)
     ),
     "nodes-trip-time": Block(("nodes",), lambda saved: _by_nodes("nodes", "mean trip s", saved, 1e3)),
     "nodes-cost": Block(("nodes",), lambda saved: _by_nodes("nodes", "nodes us per delivery", saved)),
+    "nodes-a-core-each": Block(
+        ("nodes-a-core-each",), lambda saved: _by_nodes("nodes-a-core-each", WITH_A_CORE_EACH, saved)
+    ),
     "shares-trip-time": Block(
         ("nodes-with-shares",), lambda saved: _by_nodes("nodes-with-shares", "mean trip s", saved)
     ),
@@ -318,6 +343,7 @@ BLOCKS: Mapping[str, Block] = {
     **{
         name: Block((name,), partial(_as_saved, name))
         for name in (
+            "nodes-full-core",
             "slow-backend-delays",
             "slow-backend-polls",
             "recorded-game",
@@ -339,6 +365,8 @@ BLOCKS: Mapping[str, Block] = {
     "group-delivery": Block(("group-delivery",), lambda saved: _group("group-delivery", latency.TABLE_1, saved)),
     "group-stability": Block(("group-stability",), lambda saved: _group("group-stability", latency.TABLE_2, saved)),
     "group-messages": Block(("group-messages",), lambda saved: _group("group-messages", latency.TABLE_3, saved)),
+    **{name: Block((name,), partial(_waits, name)) for name in ("group-delivery-waits", "group-stability-waits")},
+    "group-trace": Block(("group-trace",), partial(_as_saved, "group-trace")),
     "group-saturation": Block(("group-saturation",), lambda saved: _as_saved("group-saturation", saved)),
     "group-micro-costs": Block(("group-micro-costs",), lambda saved: _as_saved("group-micro-costs", saved)),
     "group-complexity": Block(("group-complexity",), _complexity),

@@ -46,11 +46,11 @@ LARGEST_DATAGRAM = 65_507
 class Watched(World):
     """Remembers what is sent and which views begin."""
 
-    def __init__(self, team: int) -> None:
+    def __init__(self, team: int, *, acknowledge_at_once: bool = True) -> None:
         self.sent: Counter[str] = Counter()
         self.deciders: list[int] = []
         self.views: list[int] = []
-        super().__init__(1, settings=replace(SETTINGS, team=team))
+        super().__init__(1, settings=replace(SETTINGS, team=team, acknowledge_at_once=acknowledge_at_once))
 
     def _carry_out(self, process: int, effects: list[Effect]) -> None:
         for effect in effects:
@@ -93,6 +93,25 @@ def test_every_member_is_decider_in_turn() -> None:
     assert 1.0 / (SETTINGS.decider + 0.003) <= len(turns) <= 1.0 / SETTINGS.decider
     assert world.sent["Proposal"] == len(world.proposed)
     assert set(world.sent) == {"Proposal", "Decision", "ClockMessage"}
+
+
+@pytest.mark.parametrize(("at_once", "decisions"), [(True, 2), (False, 3)])
+def test_stable_after_one_decision_of_each_other_member(at_once: bool, decisions: int) -> None:
+    """All know it then: a decider acknowledges what it orders in the same decision, or else in its next."""
+    world = Watched(3, acknowledge_at_once=at_once)
+    world.run(1.0, rate=0)
+    members = [member for member in world.members.values() if member]
+    sequence, effects = members[0].propose(world.local(0), b"")
+    assert sequence is not None
+    world._carry_out(0, effects)
+    before = members[0].history.end
+    world.deciders.clear()
+    while max(member.history.end for member in members) == before:
+        world.run(0.0005, rate=0)
+    world.deciders.clear()
+    while min(member.state().stable for member in members) == before:
+        world.run(0.0005, rate=0)
+    assert len(world.deciders) == decisions
 
 
 def test_the_longer_between_updates_the_more_messages_each() -> None:

@@ -13,6 +13,7 @@ from loadtest.liu import nodes
 from loadtest.load.servers import running
 from loadtest.load.shares import why_not
 from loadtest.load.swarm import PushUpStreams, Swarm
+from loadtest.reports.results import Table
 from tests.loadtest.readable import assert_readable
 
 
@@ -95,14 +96,32 @@ def test_a_swarm_detects_missing_messages() -> None:
 
 def test_nodes_behind_haproxy_deliver_everything(tmp_path: Path) -> None:
     """A single node and two behind HAProxy deliver everything; costs are measured for each part."""
-    ((table,), figures) = nodes.measure((1, 2), (100,), seconds=1.0, rounds=1)
-    assert_readable("nodes", [table], tmp_path)
+    ((table, derived), figures) = nodes.measure((1, 2), (100,), seconds=1.0, rounds=1)
     alone, _, two = table.rows
     assert (alone[0], two[0]) == ("1 node, alone", "2 nodes")
     assert (alone[5], two[5]) == (100.0, 100.0)
     assert (alone[8], alone[9]) == (0.0, 0.0)
     assert float(two[8]) > 0
-    assert [figure.name for figure in figures] == ["nodes-trip-time", "nodes-received"]
+    assert [figure.name for figure in figures] == ["nodes-trip-time", "nodes-received", "nodes-a-core-each"]
+    _check_derived(derived)
+    full = nodes.measure_full_core(derived, (100,), (0.3,), seconds=1.0, rounds=1)
+    ((connections, load, due, delivered, _, received, *_, faults, _),) = full.rows
+    assert (connections, load, received, faults) == (100, 0.3, 100, 0)
+    assert float(delivered) == pytest.approx(float(due), rel=0.5)
+    assert_readable("nodes", [table, derived, full], tmp_path)
+
+
+def _check_derived(derived: Table) -> None:
+    """With a core each, nodes would deliver as much as the busiest one could, by what a delivery costs."""
+    for row in derived.rows:
+        name, _, cost, of_a_poll, of_each, kernel, busiest, rate, times, haproxy, _, _ = row
+        count = 2 if name == "2 nodes" else 1
+        assert float(rate) == pytest.approx(1e6 * count / float(cost) / float(busiest))
+        assert float(of_a_poll) == pytest.approx(float(cost) * float(of_each))
+        assert 0 < float(kernel) < 100
+        assert 1 <= float(busiest) < 2
+        assert (float(haproxy) > 0) == ("alone" not in str(name))
+        assert times == 1 or count == 2
 
 
 def test_a_node_with_a_share_of_a_processor(tmp_path: Path) -> None:
@@ -117,7 +136,8 @@ def test_a_node_with_a_share_of_a_processor(tmp_path: Path) -> None:
     ((table,), figures) = nodes.measure_shares((1, 2), (2000,), seconds=2.4, rounds=1, share=share)
     assert_readable("nodes", [table], tmp_path)
     for count, row in zip((1, 2), table.rows, strict=True):
-        name, connections, mean_trip, _, received, deliveries, used, faults, _ = row
+        name, connections, mean_trip, _, received, deliveries, used, faults, _, cost, of_a_poll, of_each = row
+        assert float(of_a_poll) == pytest.approx(float(cost) * float(of_each))
         assert (name, connections, faults) == (f"{count} node{'s' if count > 1 else ''}", 2000, 0)
         assert 0 < float(used) < 1.5 * count * share  # without a share: six times as much
         assert 0 < float(received) <= 100

@@ -232,9 +232,11 @@ class Member:
         chosen = ordering.choose(
             self.history.loose.values(), known.places, mark=known.mark, settled=settled, future=future, limit=limit
         )
+        held = {at.member: self.stability.of(at.member) for at in known.places}
+        if self.settings.acknowledge_at_once and self.history.up_to == self.history.end:
+            held[self.member] = self.history.end + len(chosen.entries)  # it can only order what it holds
         places = tuple(
-            Place(at.member, at.boot, at.joined, self.stability.of(at.member), chosen.following[at.member])
-            for at in known.places
+            Place(at.member, at.boot, at.joined, held[at.member], chosen.following[at.member]) for at in known.places
         )
         entries = (*self.history.entries, *chosen.entries)
         decision = Decision(known.view, known.number + 1, self.member, places, self.history.base, entries, chosen.mark)

@@ -43,6 +43,8 @@ class Settings:
     """Own updates of a member that are not stable; beyond that it refuses proposals."""
     entries_limit: int = 1500
     """Ordinals in a decision, so that it fits into a datagram."""
+    acknowledge_at_once: bool = True
+    """A decider acknowledges the updates that it orders in the same decision, not a rotation later in its next."""
 
     @property
     def majority(self) -> int:

@@ -1,8 +1,9 @@
 """Stability: how far each member holds all updates, as this member knows it from decisions.
 
-A member says in its own decisions how far it holds everything; so one rotation of the decider after an update has its
-ordinal, all know that it is stable. (The paper leaves this to [5]; acknowledgements in decisions, without messages of
-their own, follow from its Table 3, where there are no other messages than proposals and decisions.)
+A member says in its own decisions how far it holds everything, including what it orders there. So all know that an
+update is stable when each other member has sent a decision after that. (The paper leaves this to [5]; acknowledgements
+in decisions, without messages of their own, follow from its Table 3, where there are no other messages than proposals
+and decisions.)
 """
 
 from __future__ import annotations

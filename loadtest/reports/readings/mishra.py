@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 from statistics import median
 
-from loadtest.mishra.latency import INTERVALS_MS
+from loadtest.mishra.latency import INTERVALS_MS, STRICT_TOTAL, STRONG_TIME, WEAK_TOTAL
 from loadtest.mishra.micro_costs import PAPER
 from loadtest.mishra.team import EVENTS, THREADS
-from loadtest.reports.readings.found import Criterion, Found, beside, close, span
+from loadtest.mishra.waits import ACKNOWLEDGES, AT_ONCE, LATER, UNTIL_LAST
+from loadtest.reports.readings.found import CLOSE, Criterion, Found, beside, close, span
 from loadtest.reports.results import shown
-from loadtest.reports.saved import Saved, number
+from loadtest.reports.saved import Row, Saved, number
 
 NO_LESS, NO_MORE = 0.98, 1.02
 """Of the other's throughput; what lies between is no difference."""
@@ -18,6 +19,9 @@ NO_LESS, NO_MORE = 0.98, 1.02
 CLEARLY = 1.1
 SLIGHTLY_MORE = (1.0, 1.6)
 FAR_LESS = 3
+SEMANTICS_ALIKE = 1.12
+"""The paper's slowest semantics beside its fastest, at most."""
+ORDERED = {semantics.name for semantics in (WEAK_TOTAL, STRONG_TIME, STRICT_TOTAL)}
 
 
 def complexity(saved: Saved) -> Found:
@@ -110,6 +114,57 @@ def _earlier(name: str, saved: Saved) -> Found:
 
 delivery_is_earlier = partial(_earlier, "group-delivery")
 stability_is_earlier = partial(_earlier, "group-stability")
+
+
+def _waits(name: str, saved: Saved, **where: object) -> dict[tuple[str, str, int], Row]:
+    """The rows by implementation, semantics and interval."""
+    return {(row["implementation"], row["semantics"], row["interval ms"]): row for row in saved.rows(name, **where)}
+
+
+def semantics_alike(saved: Saved) -> Found:
+    """How far the semantics are apart, and how far the ordered ones are without the waits that `trace` found."""
+    ratios = []
+    for driver in (EVENTS, THREADS):
+        rows = saved.rows("group-delivery", implementation=driver)
+        for interval in INTERVALS_MS:
+            times = [number(row, f"{interval} ms: ours") for row in rows]
+            ratios.append(max(times) / min(times))
+    rest: dict[tuple[str, int], list[float]] = {}
+    for (driver, semantics, interval), row in _waits("group-delivery-waits", saved, **{ACKNOWLEDGES: AT_ONCE}).items():
+        if semantics in ORDERED:
+            ours = number(row, "ms until held") + number(row, "for the decision")
+            rest.setdefault((driver, interval), []).append(ours)
+    apart = [max(times) / min(times) for times in rest.values()]
+    text = f"slowest / fastest: {span(ratios)}; without their special waits, those with an order: {span(apart)}"
+    rules = (
+        Criterion("slowest / fastest semantics, most", max(ratios), most=SEMANTICS_ALIKE),
+        Criterion("those with an order, until held and for the next decision, most", max(apart), most=1 + CLOSE),
+    )
+    return Found(text, rules)
+
+
+def stability_beside_delivery(saved: Saved) -> Found:
+    """How often the delivery time fits into the stability time, and why: how many decisions come in between."""
+    ratios, decisions = {}, {}
+    for when in (AT_ONCE, LATER):
+        stable, delivered = (
+            _waits(name, saved, **{"semantics": WEAK_TOTAL.name, ACKNOWLEDGES: when})
+            for name in ("group-stability-waits", "group-delivery-waits")
+        )
+        ratios[when] = median(
+            number(row, "stability ms") / number(delivered[case], "delivery ms") for case, row in stable.items()
+        )
+        decisions[when] = median(number(row, UNTIL_LAST) for row in stable.values())
+    text = "; ".join(
+        f"{shown(ratios[when])} times, {shown(decisions[when])} decisions after the ordinal, if the decider "
+        f"acknowledges {when}"
+        for when in (AT_ONCE, LATER)
+    )
+    rules = (
+        Criterion("stability / delivery, median", ratios[AT_ONCE], 2.1 * (1 - CLOSE), 2.8 * (1 + CLOSE)),
+        Criterion(f"{UNTIL_LAST}, median", decisions[AT_ONCE], most=2),
+    )
+    return Found(text, rules)
 
 
 def more_messages(saved: Saved) -> Found:

@@ -8,8 +8,9 @@ from functools import partial
 from itertools import pairwise
 from statistics import mean, median
 
+from loadtest.liu.nodes import WITH_A_CORE_EACH
 from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2
-from loadtest.reports.readings.found import Criterion, Found, beside, span
+from loadtest.reports.readings.found import CLOSE, Criterion, Found, beside, span
 from loadtest.reports.results import shown
 from loadtest.reports.saved import NotMeasured, Row, Saved, number
 
@@ -26,6 +27,9 @@ MUCH = 5
 SIGNIFICANT = 1.5
 AS_THE_LOGARITHM = 2
 """By how much more than the logarithm a time may grow: more memory is slower, too."""
+
+BUSY = 0.9
+"""The share of a core that a node uses if it has no time left."""
 
 ALIKE = (0.75, 1.33)
 COST = "server's us a delivery"
@@ -86,6 +90,44 @@ all_received_closing = partial(_all_received, name="push-or-pull-closing")
 
 def _over_intervals(values: Sequence[float], least: float = SIGNIFICANT, most: float = math.inf) -> Criterion:
     return Criterion("pulling, longest / shortest interval", values[-1] / values[0], least, most)
+
+
+def _lossy(saved: Saved, column: str) -> dict[tuple[str, float, float], float]:
+    """By method, loss and interval, with a connection for each request, as in the paper."""
+    return {
+        (row["method"], row["lost packets %"], row["publish interval s"]): number(row, column)
+        for row in saved.rows("packet-loss", **{"connections are": "closed"})
+    }
+
+
+def packet_loss(saved: Saved) -> Found:
+    """Whether losses make pulling slower, and the more the rarer messages are."""
+    trips, dropped = _lossy(saved, "mean trip s"), _lossy(saved, "dropped a message")
+    losses, intervals = {loss for _, loss, _ in trips}, {interval for _, _, interval in trips}
+    none, most, short, long = min(losses), max(losses), min(intervals), max(intervals)
+    text = "; ".join(
+        f"{method} {shown(trips[method, none, long])} s, with {shown(most)} % lost {shown(trips[method, most, long])} s"
+        for method in ("CP", "ELP")
+    )
+    lost = dropped["CP", most, long] / dropped["ELP", most, long]
+    rules = (
+        Criterion("packets lost for a message, pull / long poll", lost, 10),
+        Criterion(
+            "mean trip of pulling, most loss / none", trips["CP", most, long] / trips["CP", none, long], VERY_LITTLE
+        ),
+        _over_intervals([trips["CP", most, short], trips["CP", most, long]]),
+    )
+    return Found(f"{text}; a message every {long:g} s", rules)
+
+
+def received_with_loss(saved: Saved) -> Found:
+    received: dict[float, float] = {}
+    for row in saved.rows("packet-loss"):
+        lost = row["lost packets %"]
+        received[lost] = min(number(row, "received %"), received.get(lost, 100.0))
+    text = ", ".join(f"{shown(share)} % with {shown(lost)} % of the packets lost" for lost, share in received.items())
+    least = received[max(received)]
+    return Found(f"at least {text}", (Criterion("received with the most loss, %", least, most=EVERYTHING),))
 
 
 def figure_7(saved: Saved) -> Found:
@@ -314,6 +356,31 @@ def cost_of_four_nodes(saved: Saved) -> Found:
     ratios = [cost / by["1 node, alone"][count] for count, cost in by[most].items()]
     text = f"{most}, in place of one alone: {span(ratios)} times the processor time"
     return Found(text, (Criterion(f"median processor time, {most} / one alone", median(ratios), most=VERY_LITTLE),))
+
+
+def scaling_with_a_core_each(saved: Saved) -> Found:
+    """Derived from processor time; and whether a node that has a core delivers what was derived for it."""
+    by = _by_nodes(saved, "nodes-a-core-each", WITH_A_CORE_EACH)
+    most = max(by, key=lambda name: (name != "1 node, alone", name))
+    count = int(most.split()[0])
+    times = [rate / by["1 node"][number] for number, rate in by[most].items()]
+    haproxy = _by_nodes(saved, "nodes-a-core-each", "HAProxy's cores for that")[most]
+    full = [
+        number(row, "deliveries / derived")
+        for row in saved.rows("nodes-full-core")
+        if number(row, "node's share of a processor") >= BUSY
+    ]
+    text = (
+        f"derived: {most} deliver {span(times)} times as much as one, {span(by[most].values())} a second; HAProxy "
+        f"needs {span(haproxy.values())} cores for that"
+    )
+    if full:
+        text += f". A node alone that keeps its core busy delivers {span(full)} of what is derived for it"
+    rules = (
+        Criterion(f"median, derived for {most} / {count} times that for one", median(times) / count, ALMOST_LINEAR),
+        Criterion("a node alone with a busy core, delivered / derived, least", min(full, default=None), 1 - CLOSE),
+    )
+    return Found(text, rules)
 
 
 def _shares(saved: Saved, column: str, *, served: bool = False) -> tuple[int, dict[str, float]]:
