@@ -320,6 +320,7 @@ BLOCKS: Mapping[str, Block] = {
         for name in (
             "slow-backend-delays",
             "slow-backend-polls",
+            "service-requests",
             "recorded-game",
             "idle-connections",
             "range-operations",
