@@ -12,6 +12,7 @@
 | `real_servers` | these: dnsmasq, PostgreSQL and slapd |
 | `player_records` | their clients, which block |
 | `distance_server` | the network between them |
+| `cyc/` | §5.1, Figure 12: a small game system on the same framework |
 | `blocking_server` | §4.1: a server whose handlers call it themselves |
 | `helper_process` | §4.3, Figures 8 to 10: the paper's helper process, which calls it |
 """

@@ -50,8 +50,8 @@ def test_a_recorded_game_is_replayed(tmp_path: Path) -> None:
 
     The link works again only after the last message has been sent. All are received nevertheless.
     """
-    replay = Replay(before=0.5, seconds=4.5)
-    tables, _ = recorded_game.measure(recorded_game.Scale(50, replay, blocked=(5.5,), rounds=1))
+    replay = Replay(before=0.5, seconds=3.5)
+    tables, _ = recorded_game.measure(recorded_game.Scale(50, replay, blocked=(4.5,), rounds=1))
     assert_readable("recorded-game", tables, tmp_path, but=["many_players"])
     buffered, plain = (dict(zip(tables[0].columns, row, strict=True)) for row in tables[0].rows)
     moves, out = int(buffered["messages in"]), int(buffered["messages out"])
