@@ -131,6 +131,7 @@ def test_who_may_play(system: System) -> None:
     for _ in range(PLACES + 1):  # a stranger takes no place
         assert refused(url, "/join", {"player": 99}) == (403, "there is no player 99")
     seat = post(url, "/join", {"player": 1})
+    assert refused(url, "/join", {"player": 1}) == (400, "you play here already")
     move = {"player": 1, "table": seat["table"], "cell": 4}
     assert refused(url, "/move", move) == (400, "wait until the other player has joined")
     other = post(url, "/join", {"player": 2})

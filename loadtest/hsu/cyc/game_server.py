@@ -66,8 +66,11 @@ class GameServer:
             if won is None:
                 raise Forbidden(f"there is no player {join.player}")
             host = await self._dns.call(host_name, self._dns_port, join.player)
+            if any(join.player in table.players for table in self._tables.values()):
+                raise BadRequest("you play here already")
         except Exception:
             self._players -= 1
+            await self.report()
             raise
         table = self._seat(join.player)
         await self._pushup.publish(table.name, {"joined": join.player, "host": host, "won": won})
