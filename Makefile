@@ -26,8 +26,9 @@ APT_INSTALL := $(SUDO) apt-get update -qq && $(SUDO) env DEBIAN_FRONTEND=noninte
 export PATH := $(PATH):/usr/sbin:/sbin$(addprefix :,$(lastword $(wildcard /usr/lib/postgresql/*/bin)))
 CLUSTER_PROGRAMS := redis-server haproxy openssl
 CLUSTER_PACKAGES := redis-server haproxy openssl
-TEST_PROGRAMS := $(CLUSTER_PROGRAMS) nginx curl chromium chromedriver node initdb gcc nft unshare
-TEST_PACKAGES := $(CLUSTER_PACKAGES) nginx curl chromium chromium-driver nodejs postgresql gcc libc6-dev nftables util-linux
+TEST_PROGRAMS := $(CLUSTER_PROGRAMS) nginx curl chromium chromedriver node initdb dnsmasq slapd nft unshare gcc
+TEST_PACKAGES := $(CLUSTER_PACKAGES) nginx curl chromium chromium-driver nodejs postgresql dnsmasq-base slapd nftables \
+	util-linux gcc libc6-dev
 LONG_PROGRAMS := firefox-esr WebKitWebDriver Xvfb npm promtool prometheus-alertmanager
 LONG_PACKAGES := firefox-esr webkit2gtk-driver xvfb npm prometheus prometheus-alertmanager
 

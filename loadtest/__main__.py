@@ -32,7 +32,7 @@ from loadtest.everything import PLAN, run_all
 from loadtest.history.events import BadHistory
 from loadtest.history.file import read_history
 from loadtest.history.verdict import check
-from loadtest.hsu import blocked_client, growing_output, recorded_game, slow_backend
+from loadtest.hsu import blocked_client, growing_output, recorded_game, service_requests, slow_backend
 from loadtest.libman import experiment as echo
 from loadtest.libman import idle_connections
 from loadtest.libman import native_experiment as echo_native
@@ -88,6 +88,7 @@ EXPERIMENTS = {
     "raw-events": raw_events,
     "recorded-game": recorded_game,
     "redis-delay": redis_delay,
+    "service-requests": service_requests,
     "slow-backend": slow_backend,
     "soak": soak,
     "stalls": stalls,

@@ -51,6 +51,7 @@ PLAN: Mapping[str, Plan] = {
     "redis-delay": Plan(21, 230, ("redis-delay", "redis-rate"), (*SWARM, f"{BEYOND}/redis_delay.py")),
     "growing-output": Plan(14, 31, ("growing-output",), HSU),
     "slow-backend": Plan(40, 1300, ("slow-backend", "slow-backend-delays", "slow-backend-polls"), HSU),
+    "service-requests": Plan(45, 900, ("service-requests",), HSU),
     "journal": Plan(22, 410, ("journal",), (*SWARM, f"{BEYOND}/journal.py")),
     "blocked-client": Plan(38, 1900, ("blocked-client", "blocked-client-timeline", "blocked-client-threshold"), HSU),
     "recorded-game": Plan(40, 740, ("recorded-game",), HSU),

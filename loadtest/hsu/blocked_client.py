@@ -67,6 +67,9 @@ QUICK_SHARES = (0.125, 0.5)
 
 LONG_BLOCK = 10.0
 
+PATIENCE_SECONDS = 60.0
+"""How long the clients wait at the end for what has not come yet."""
+
 STEP_SECONDS = 0.25
 """Of Figure 14: the longest response time of the messages that were sent in each such step."""
 
@@ -188,7 +191,10 @@ def play(replay: Replay, traffic: Mapping[Case, Traffic], clients: int = CLIENTS
         start = time.time() + 1.0
         for case, game in games.items():
             game.play(start, replay, case.blocked)
-        loop.run_until(start + replay.seconds + 1.0)
+        end = start + replay.seconds
+        loop.run_until(end)
+        while time.time() < end + PATIENCE_SECONDS and not all(game.is_over for game in games.values()):
+            loop.run_until(time.time() + 0.1)
         loop.close()
     return games
 
@@ -207,11 +213,12 @@ class Game:
     """The clients of one server, and their messages.
 
     `responses`: when each message was sent, in seconds from the start, and how long it took; without those to C1.
-    `c1_bytes`: what C1 received before its link was blocked.
+    `expected`: how many of these there are if nothing is lost. `c1_bytes`: what C1 received before it was blocked.
     """
 
     def __init__(self, loop: Loop, server: Server, traffic: Traffic, clients: int) -> None:
         self.responses: list[tuple[float, float]] = []
+        self.expected = sum(SEATS - (table == 0) for _, table in traffic)
         self.c1_bytes = 0
         self._traffic = traffic
         self._blocked_at = math.inf
@@ -227,6 +234,11 @@ class Game:
         for _ in range(int(C1_PIPELINE_SECONDS * len(to_c1) / max(to_c1))):
             self._c1.get(C1_POLL)
         self._publisher = Connection(loop, server.address, lambda client, status, body: None)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everybody has received everything."""
+        return len(self.responses) >= self.expected
 
     def play(self, start: float, replay: Replay, blocked: float) -> None:
         """Schedule the traffic, and the blocking of C1's link."""

@@ -26,6 +26,7 @@ from loadtest.hsu.blocked_client import (
     SECONDS,
     SEED,
     Case,
+    Game,
     Replay,
     Traffic,
     longest,
@@ -66,17 +67,17 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
     progress.step(f"{scale.players} players, {scale.replay.seconds:g} s")
     traffic = record(scale.players, scale.replay.seconds)
     cases = {Case(kind, blocked): traffic for blocked in scale.blocked for kind in KINDS}
-    found: dict[Case, list[list[float]]] = {}
+    found: dict[Case, list[Game]] = {}
     for _ in range(scale.rounds):
         progress.step(f"the same again, for each of {len(cases)} servers")
         for case, game in play(scale.replay, cases, scale.players).items():
-            found.setdefault(case, []).append([delay for _, delay in game.responses])
+            found.setdefault(case, []).append(game)
     progress.end()
-    expected = len(traffic) * SEATS - sum(table == 0 for _, table in traffic)  # C1's own do not count
     rows: list[tuple[Value, ...]] = []
-    for case, rounds in found.items():
-        worst = [longest(delays) for delays in rounds]
-        received = 100 * min(map(len, rounds)) / expected
+    for case, games in found.items():
+        worst = [longest([delay for _, delay in game.responses]) for game in games]
+        expected = games[0].expected
+        received = 100 * min(len(game.responses) for game in games) / expected
         spread = f"{shown(min(worst))} {shown(max(worst))}"
         rows.append((scale.players, case.blocked, case.kind, len(traffic), expected, received, median(worst), spread))
     title = f"A recorded game with {scale.players:,} players, replayed; C1 blocked for T s; medians of {scale.rounds}"

@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
+from loadtest.hsu.slow_authorizer import MOST_VARIABLE, SLEEP_VARIABLE
 from loadtest.kit.values import Tickets
 from loadtest.load.epoll_client import Connection, Loop
 from loadtest.load.servers import LOAD_CORE, Server, running
@@ -26,7 +27,6 @@ THREADS = 20
 GOOD_CLIENTS = 100
 MESSAGES_A_SECOND = 100
 KEY = "the key of this experiment"
-AUTHORIZER = "loadtest.hsu.slow_authorizer:may_poll"
 
 BLOCKING, POOL, PROCESS = "a handler that blocks", "threads of the server", "a helper process"
 HELPERS = (BLOCKING, POOL, PROCESS)
@@ -55,11 +55,22 @@ FULL = Scale(2000, (0.01, 0.03, 0.1), 12.0, 3)
 QUICK = Scale(200, (0.05,), 2.0, 1)
 
 
+class Backend(NamedTuple):
+    """The function that asks the backend, as `package.module:function`, and its environment variables."""
+
+    authorizer: str
+    environment: Mapping[str, str]
+
+
 class Outcome(NamedTuple):
-    """`idle` and `busy`: the other clients' delays in seconds; `served`: seconds until all polls had been answered."""
+    """`idle` and `busy`: the other clients' delays in seconds; `served`: seconds until all polls had been answered.
+
+    `waits`: how long each of those polls waited.
+    """
 
     idle: list[float]
     busy: list[float]
+    waits: list[float]
     statuses: Mapping[int, int]
     unanswered: int
     served: float
@@ -79,13 +90,14 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
         for seconds in scale.calls:
             for helper in HELPERS[:: -1 if turn % 2 else 1]:
                 progress.step(f"{helper}: {scale.polls} polls, {1e3 * seconds:g} ms each")
-                found.setdefault((helper, seconds), []).append(_measure(helper, seconds, scale))
+                backend = Backend("loadtest.hsu.slow_authorizer:may_poll", {SLEEP_VARIABLE: str(seconds)})
+                found.setdefault((helper, seconds), []).append(ask(helper, backend, scale.polls, scale.seconds))
     progress.end()
     calls = (IDLE, *scale.calls)
     delays = {(helper, IDLE): [one.idle for call in scale.calls for one in found[helper, call]] for helper in HELPERS}
     delays |= {case: [one.busy for one in outcomes] for case, outcomes in found.items()}
     delays = {case: delays[case] for helper in HELPERS for case in delays if case[0] == helper}
-    longest = {case: [1e3 * _longest(each) for each in rounds] for case, rounds in delays.items()}
+    longest = {case: [1e3 * longest_waits(each) for each in rounds] for case, rounds in delays.items()}
     delay_rows: list[tuple[Value, ...]] = [
         (
             helper, seconds, sum(map(len, rounds)),
@@ -134,35 +146,37 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
     ]  # fmt: skip
 
 
-def _longest(delays: Sequence[float]) -> float:
+def longest_waits(delays: Sequence[float]) -> float:
+    """The paper's metric: the mean of the 100 longest."""
     return fmean(sorted(delays)[-LONGEST_COUNT:])
 
 
-def _measure(helper: str, seconds: float, scale: Scale) -> Outcome:
-    with _serving(helper, seconds) as (server, most):
+def ask(helper: str, backend: Backend, polls: int, seconds: float) -> Outcome:
+    """So many polls at once need the backend; `seconds`: the least time of each of the two measurements."""
+    with _serving(helper, backend) as (server, most):
         files = server.file_count()
         good = _Good(server)
-        idle = good.measure(scale.seconds)
-        crowd = _Crowd(good.loop, server, scale.polls)
-        busy = good.measure(scale.seconds, crowd)
+        idle = good.measure(seconds)
+        crowd = _Crowd(good.loop, server, polls)
+        busy = good.measure(seconds, crowd)
         crowd.close()
         good.loop.close()
         time.sleep(1.0)
         left = server.file_count() - files
         ran = int(most.read_text())
-    return Outcome(idle, busy, crowd.statuses, crowd.unanswered, crowd.seconds, ran, left)
+    return Outcome(idle, busy, crowd.waits, crowd.statuses, crowd.unanswered, crowd.seconds, ran, left)
 
 
 @contextmanager
-def _serving(helper: str, seconds: float) -> Iterator[tuple[Server, Path]]:
+def _serving(helper: str, backend: Backend) -> Iterator[tuple[Server, Path]]:
     """A server with this helper, and the file with the most calls that have run at the same time."""
     with ExitStack() as stack:
         most = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "most"
         most.write_text("0")
-        environment = {"LOADTEST_MOST_FILE": str(most), "LOADTEST_SLEEP_SECONDS": str(seconds)}
+        environment = {**backend.environment, MOST_VARIABLE: str(most)}
         settings: dict[str, Value] = {"authorize_timeout_seconds": PATIENCE_SECONDS, "ticket_key": KEY}
         if helper == PROCESS:
-            flags = ("--handler", AUTHORIZER, "--workers", str(THREADS))
+            flags = ("--handler", backend.authorizer, "--workers", str(THREADS))
             process = stack.enter_context(
                 running(*flags, module="loadtest.hsu.helper_process", environment=environment, core=LOAD_CORE)
             )
@@ -170,7 +184,7 @@ def _serving(helper: str, seconds: float) -> Iterator[tuple[Server, Path]]:
             url = f"http://{process.host}:{process.port}/may"
             settings |= {"authorize_url": url, "authorize_at_most": 2 * FULL.polls}
         else:
-            settings |= {"authorizer": AUTHORIZER, "authorize_at_most": THREADS}
+            settings |= {"authorizer": backend.authorizer, "authorize_at_most": THREADS}
         module = "loadtest.hsu.blocking_server" if helper == BLOCKING else "pushup"
         yield stack.enter_context(running(*_flags(settings), module=module, environment=environment)), most
 
@@ -182,12 +196,12 @@ def _flags(settings: Mapping[str, Value]) -> list[str]:
 class _Crowd:
     """Polls without tickets, each on its own connection; answered as soon as they are authorized.
 
-    `seconds`: from their arrival until the last answer.
+    `waits`: from their arrival until each answer; `seconds`: until the last one.
     """
 
     def __init__(self, loop: Loop, server: Server, count: int) -> None:
         self.statuses: dict[int, int] = {}
-        self.seconds = 0.0
+        self.waits: list[float] = []
         self._clients = [Connection(loop, server.address, self._responded) for _ in range(count)]
         self._began = time.time()
         for number, client in enumerate(self._clients):
@@ -195,7 +209,11 @@ class _Crowd:
 
     def _responded(self, client: Connection, status: int, body: bytes) -> None:
         self.statuses[status] = self.statuses.get(status, 0) + 1
-        self.seconds = time.time() - self._began
+        self.waits.append(time.time() - self._began)
+
+    @property
+    def seconds(self) -> float:
+        return max(self.waits, default=0.0)
 
     @property
     def unanswered(self) -> int:
@@ -229,9 +247,9 @@ class _Good:
         patience = end + PATIENCE_SECONDS
         due = time.time() + 0.2
         while (now := time.time()) < patience and (now < end or (crowd is not None and crowd.unanswered)):
+            self.loop.run_until(due)
             self._publish(due)
             due += 1 / MESSAGES_A_SECOND
-            self.loop.run_until(due)
         while len(self._delays) < self._published and time.time() < patience:
             self.loop.run_until(time.time() + 0.1)
         return self._delays

@@ -346,6 +346,7 @@ BLOCKS: Mapping[str, Block] = {
             "nodes-full-core",
             "slow-backend-delays",
             "slow-backend-polls",
+            "service-requests",
             "recorded-game",
             "idle-connections",
             "range-operations",

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from loadtest.beyond import journal, kills
-from loadtest.hsu import blocked_client, growing_output, recorded_game, slow_backend
+from loadtest.hsu import blocked_client, growing_output, recorded_game, service_requests, slow_backend
 from loadtest.hsu.blocked_client import Replay
+from loadtest.hsu.player_records import SERVICES
 from loadtest.hsu.slow_backend import Scale
 from loadtest.liu import range_operations
 from loadtest.reports.results import Figure, Table
@@ -43,15 +46,18 @@ def test_what_a_blocked_link_holds_does_not_depend_on_the_traffic(tmp_path: Path
 
 
 def test_a_recorded_game_is_replayed(tmp_path: Path) -> None:
-    """A move follows another at its table; each replay has these messages, and only plain writes make others wait."""
-    replay = Replay(before=0.5, seconds=4.5)
-    tables, _ = recorded_game.measure(recorded_game.Scale(50, replay, blocked=(3.5,), rounds=1))
+    """A move follows another at its table; each replay has these messages, and only plain writes make others wait.
+
+    The link works again only after the last message has been sent. All are received nevertheless.
+    """
+    replay = Replay(before=0.5, seconds=3.5)
+    tables, _ = recorded_game.measure(recorded_game.Scale(50, replay, blocked=(4.5,), rounds=1))
     assert_readable("recorded-game", tables, tmp_path, but=["many_players"])
     buffered, plain = (dict(zip(tables[0].columns, row, strict=True)) for row in tables[0].rows)
     moves, out = int(buffered["messages in"]), int(buffered["messages out"])
     assert moves > 60
     assert 4 * moves < out < 5 * moves
-    assert buffered["received %"] == 100
+    assert buffered["received %"] == plain["received %"] == 100
     assert float(buffered["100 longest s"]) < float(plain["100 longest s"]) / 2
 
 
@@ -82,6 +88,23 @@ def test_a_slow_backend_delays_only_those_who_need_it(tmp_path: Path) -> None:
     idle, blocked = (seconds for _, seconds in figure.lines[slow_backend.BLOCKING])
     assert blocked > 0.5
     assert max(idle, figure.lines[slow_backend.POOL][-1][1], figure.lines[slow_backend.PROCESS][-1][1]) < blocked / 3
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_requests_of_real_servers(service: str, tmp_path: Path) -> None:
+    """Whoever has a record is allowed, and only a handler that asks for it itself makes everybody wait."""
+    scale = service_requests.Scale(polls=60, round_trips=(0.03,), seconds=0.5, rounds=1)
+    (table,), _ = service_requests.measure(scale, [service])
+    assert_readable("service-requests", [table], tmp_path)
+    rows = {str(row[2]): dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    assert {*rows} == {*slow_backend.HELPERS}
+    for helper, row in rows.items():
+        assert row["answered rightly"] == 60, helper
+        assert float(row["ms a poll"]) * int(row["most concurrent calls"]) > 30, helper
+        assert int(row["most concurrent calls"]) in ({1} if helper == slow_backend.BLOCKING else range(6, 21)), helper
+    blocked, *others = (float(rows[helper][f"others' {slow_backend.LONGEST}"]) for helper in slow_backend.HELPERS)
+    assert blocked > 500
+    assert max(others) < blocked / 3
 
 
 def test_operations_on_large_trees(tmp_path: Path) -> None:

@@ -71,6 +71,28 @@ def blocking_calls(saved: Saved) -> Found:
     return Found(text, tuple(rules))
 
 
+def real_services(saved: Saved) -> Found:
+    """DNS, a database and LDAP. A handler that blocks is judged where they are farthest away."""
+    rows = saved.rows("service-requests")
+    farthest = max(number(row, "round trip ms") for row in rows)
+    far = [row for row in rows if number(row, "round trip ms") == farthest]
+    longest = f"others' {LONGEST}"
+    blocked = [number(row, longest) / 1e3 for row in far if row["helper"] == BLOCKING]
+    helped = [number(row, longest) / 1e3 for row in rows if row["helper"] != BLOCKING]
+    right = min(100 * number(row, "answered rightly") / number(row, "polls") for row in rows)
+    text = (
+        f"{', '.join({row['service']: None for row in rows})}, a round trip of {shown(farthest)} ms away: others' 100 "
+        f"longest {span(blocked)} s with a handler that blocks, else {span(helped)} s"
+    )
+    rules = (
+        Criterion("others' 100 longest with a handler that blocks, s", min(blocked), STALLED_SECONDS),
+        Criterion("with threads or a helper process, s", max(helped), most=A_MOMENT_SECONDS),
+        Criterion("polls answered as the service says, %", right, 100),
+        Criterion("most calls at a time", max(number(row, "most concurrent calls") for row in rows), most=THREADS),
+    )
+    return Found(text, rules)
+
+
 def limited_service(saved: Saved) -> Found:
     calls, served = _calls(POOL, saved), _served(POOL, saved)
     text = f"at most {calls.value:.0f} calls at a time; {shown(float(served.value or 0))} % of the polls were answered"
