@@ -24,7 +24,7 @@ Seen = dict[tuple[str, str], dict[str, float]]
 
 @pytest.fixture(scope="module")
 def tables() -> list[Table]:
-    scale = waits.QUICK._replace(seconds=0.5, intervals_ms=(4,), drivers=(EVENTS, THREADS))
+    scale = waits.QUICK._replace(seconds=0.25, intervals_ms=(4,), drivers=(EVENTS, THREADS))
     return waits.measure(scale, settings=SETTINGS)
 
 
