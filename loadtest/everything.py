@@ -76,7 +76,7 @@ PLAN: Mapping[str, Plan] = {
         "group-micro-costs", "group-complexity", "group-figure-1", "group-figure-2", "group-figure-3",
     ), ("loadtest/mishra",)),
     "group-waits": Plan(
-        14, 1200, ("group-delivery-waits", "group-stability-waits", "group-trace"), ("loadtest/mishra",)
+        14, 1600, ("group-delivery-waits", "group-stability-waits", "group-trace"), ("loadtest/mishra",)
     ),
     "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
     "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),

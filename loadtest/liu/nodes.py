@@ -40,7 +40,7 @@ DELIVERIES_A_SECOND = 8000
 """A load that every configuration can carry, so that costs are comparable. The publish interval follows from it."""
 
 FULL_CORE_CONNECTIONS = (1000, 4000, 16_000)
-FULL_CORE_LOADS = (0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+FULL_CORE_LOADS = (0.5, 0.8, 1.0, 1.25, 2.0)
 QUICK_LOADS = (0.5, 1.5)
 """Of a node alone, as shares of what was derived for it."""
 

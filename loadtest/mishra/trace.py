@@ -28,12 +28,11 @@ OF_DECIDER, DECISIONS = "last is the decider's", "decisions"
 """Of how many stable updates the last acknowledgement is that of the member that gave them their ordinals, and how many
 decisions came from the ordinal to the last acknowledgement."""
 
-
-DECIDER = "the decider that gave the ordinal"
+DECIDER, THIRD = "the decider that gave the ordinal", "the third member"
 
 
 class _Ordinal(NamedTuple):
-    """When an update got its ordinal, from whom, and the how manieth decision that was."""
+    """When an update got its ordinal, and from whom; `decisions`: how many there had been, with that one."""
 
     at: float
     ordinal: int
@@ -179,7 +178,8 @@ class Trace:
         ((first, _), _), ((_, decisions), who) = found[0], found[-1]
         self._sums[STABLE] += 1
         self._sums[OF_DECIDER] += who == ordered.decider
-        self._sums[DECISIONS] += decisions - ordered.decisions
+        before = ordered.decisions
+        self._sums[DECISIONS] += decisions - before
         times = (asked, held, ordered.at, max(first, ordered.at), self._now)
         self._add(STABILITY_WAITS, times)
         if ordered.decider != self._core.member:
@@ -187,14 +187,10 @@ class Trace:
                 ("held by its proposer", held - asked, 0),
                 ("ordinal", ordered.at - asked, 0),
                 *(
-                    (
-                        f"acknowledged by {DECIDER if who == ordered.decider else 'the third member'}",
-                        at - asked,
-                        count - ordered.decisions,
-                    )
+                    (f"acknowledged by {DECIDER if who == ordered.decider else THIRD}", at - asked, count - before)
                     for (at, count), who in found
                 ),
-                ("known to be stable", self._now - asked, decisions - ordered.decisions),
+                ("known to be stable", self._now - asked, decisions - before),
             ]
 
     def _add(self, names: tuple[str, ...], times: tuple[float, ...]) -> None:

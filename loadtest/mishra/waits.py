@@ -14,14 +14,7 @@ from typing import NamedTuple
 
 from loadtest.mishra import team
 from loadtest.mishra.core.settings import Settings
-from loadtest.mishra.latency import (
-    INTERVALS_MS,
-    STRICT_NONE,
-    STRICT_TOTAL,
-    STRONG_TIME,
-    WEAK_NONE,
-    WEAK_TOTAL,
-)
+from loadtest.mishra.latency import INTERVALS_MS, STRICT_NONE, STRICT_TOTAL, STRONG_TIME, WEAK_NONE, WEAK_TOTAL
 from loadtest.mishra.requests import Report
 from loadtest.mishra.team import DRIVERS, EVENTS, Load, can_prioritize
 from loadtest.mishra.trace import DECISIONS, DELIVERED, DELIVERY_WAITS, OF_DECIDER, STABILITY_WAITS, STABLE
@@ -52,7 +45,7 @@ class Scale(NamedTuple):
     drivers: Sequence[str]
 
 
-FULL = Scale(4.0, 3, INTERVALS_MS, DRIVERS)
+FULL = Scale(3.0, 5, INTERVALS_MS, DRIVERS)
 QUICK = Scale(0.3, 1, (2, 10), (EVENTS,))
 
 Row = tuple[float, ...]
@@ -96,7 +89,7 @@ def measure(scale: Scale, *, priorities: bool = False, settings: Settings | None
         ),
         Table(
             "group-trace",
-            f"The last update of a member, {WEAK_TOTAL.name}, {scale.intervals_ms[-1]} ms: when what was known to it",
+            f"How an update becomes stable, as its proposer sees it: {WEAK_TOTAL.name}, {scale.intervals_ms[-1]} ms",
             ("implementation", ACKNOWLEDGES, "what", "ms after the request", "decisions after the ordinal"),
             [
                 (driver, when, what, 1e3 * at, decisions)

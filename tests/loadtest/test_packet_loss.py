@@ -67,10 +67,11 @@ def test_what_lost_packets_do(tmp_path: Path) -> None:
     for counts in found.values():
         assert counts["mean trip s"] > 0
         assert 0 < counts["received %"] <= 100
-        assert 0.02 < counts["dropped a message"] / counts["packets a message"] < 0.1
     for kept in ("kept", "closed"):
         pull, push = (found[kept, method, 5.0] for method in ("CP", "ELP"))
-        assert pull["dropped a message"] > 2 * push["dropped a message"]
+        assert 0.02 < pull["dropped a message"] / pull["packets a message"] < 0.1
+        assert pull["sent again a message"] > 0
+        assert pull["dropped a message"] > push["dropped a message"]
     assert len(figure.lines) == 4
 
 
