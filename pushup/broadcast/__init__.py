@@ -45,7 +45,7 @@ class Member(Struct, frozen=True, omit_defaults=True):
 
     Its id, name and addresses, the last entry it has applied (a cursor), its held polls, its version; `settings`:
     digests of those that all nodes should share; None: it is of an earlier release. `draining`: it sends its clients
-    away.
+    away. `answered`: it has answered all questions about members up to this entry; None: it is of an earlier release.
     """
 
     id: str
@@ -56,6 +56,7 @@ class Member(Struct, frozen=True, omit_defaults=True):
     version: str
     settings: dict[str, str] | None = None
     draining: bool = False
+    answered: int | None = None
 
 
 class Follower(Protocol):

@@ -254,7 +254,7 @@ class Node(HoldsState, Generic[H]):
         """What the other nodes are told about this one."""
         return Member(
             id, self._name, self.addresses, str(self.cursor), self.polls.count, self._version, self.settings,
-            self.draining.sends_away,
+            self.draining.sends_away, self.presence.answered,
         )  # fmt: skip
 
     # Stopping.

@@ -2,8 +2,8 @@
 
 The node counts the polls and streams of each member that it holds. It appends what changes, a few milliseconds later
 and together: `Here` when somebody comes, `Away` when nobody has come back within the grace. Members that an entry puts
-in question it claims again, if they still follow here. Once a second it looks for members that may leave, and for nodes
-that are gone.
+in question it claims again, if they still follow here. Twice a second it looks for members that may leave (`leaving`),
+and for nodes that are gone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from pushup.broadcast import Broadcast, Member
 from pushup.clock import Timer
-from pushup.core.attendance import NULL, Attendance, Away, Gone, Here, Key, Leave
+from pushup.core.attendance import NULL, Attendance, Away, Gone, Here, Key
 from pushup.core.channel import Touched
 from pushup.core.commands import Command, Outcome
 from pushup.core.errors import PushUpError
@@ -26,21 +26,18 @@ from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
-from pushup.node.expiry import SPREAD_SECONDS
+from pushup.node.leaving import GONE_SECONDS, TOGETHER_AT_MOST, Leaving
 
 TOGETHER_SECONDS = 0.05
 """What changes within this time is appended together."""
 
-TOGETHER_AT_MOST = 100
-"""Members in one entry."""
-
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 
 ANSWER_SECONDS = 2.0
-"""How long other nodes have to say that a member follows there. Longer than an entry takes, and `LOOK_SECONDS`."""
+"""How soon those may leave about whom a node asks. Longer than an entry takes, and `CLOSING_SECONDS`."""
 
-GONE_SECONDS = 5.0
-"""A node that has not reported for so long is gone."""
+CLOSING_SECONDS = 1.0
+"""How long after its page said that it closes a poll or stream may not have ended yet."""
 
 
 class PresenceLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,16 +85,16 @@ class Presence:
         self._state = state
         self._members = members
         self._clock = clock
-        self._random = random
+        self._leaving = Leaving(broadcast, state=state, members=members, clock=clock, random=random)
         self._followers: dict[Key, _Follower] = {}
         self._held: dict[HeldOnGrant, list[Key]] = {}
         self._ends: list[tuple[float, Key]] = []  # a heap; those of followers that have come back are ignored
         self._new: dict[Key, None] = {}  # to be appended
+        self._asked: dict[Key, int] = {}  # members that follow here, and the place of the first question about them
         self._closed: dict[Key, float] = {}  # asked about by pages that close, and when
         self._gone: dict[str, float] = {}  # since when nodes that have members are missing
         self._orphans: list[Key] = []  # members of this node in another state, who may not follow here
         self._append_timer = Timer(clock, self._append_new)
-        self._leave_timer = Timer(clock, self._append_leaves)
         self._look_timer = Timer(clock, self._look)
 
     @property
@@ -180,20 +177,24 @@ class Presence:
         now, here = self._clock.seconds(), touched.answered
         if here is not None and here.node == self._broadcast.node_id:
             self._orphans += [member.key for member in here.members if member.key not in self._followers]
+        self._leaving.asked(key for key, _ in touched.asked)
         for key, is_closed in touched.asked:
             follower = self._followers.get(key)
+            if follower is not None:
+                self._asked.setdefault(key, self._state().cursor.sequence)
             if follower is not None and is_closed:
                 self._closed[key] = now  # its own poll may not have ended yet
                 self._new.pop(key, None)
                 self._expect_end(key)
-            elif follower is not None and (follower.count or follower.until > now):
+            elif follower is not None and self._is_here(follower):
                 self._claim(key, follower)
 
     def start_from(self) -> None:
         """The node has another state: claim there whoever follows here."""
-        now = self._clock.seconds()
+        self._leaving.start_from()
+        self._asked = dict.fromkeys(self._followers, 0)
         for key, follower in self._followers.items():
-            if follower.count or follower.until > now:
+            if self._is_here(follower):
                 self._claim(key, follower)
         # It may have members of this node who follow no more: of the process before (a worker that was replaced, or a
         # server with a journal), or because it is older than what this node knew.
@@ -202,8 +203,23 @@ class Presence:
 
     def stop(self) -> None:
         """Append nothing more. Other nodes ask about the members of this one."""
-        for timer in (self._append_timer, self._leave_timer, self._look_timer):
-            timer.stop()
+        for part in (self._append_timer, self._leaving, self._look_timer):
+            part.stop()
+
+    def _is_here(self, follower: _Follower) -> bool:
+        return follower.count > 0 or follower.until > self._clock.seconds()
+
+    @property
+    def answered(self) -> int:
+        """All questions up to this entry were answered by this node, if they concern it."""
+        members = self._state().members
+        while self._asked:
+            key, place = next(iter(self._asked.items()))
+            follower, row = self._followers.get(key), members.member(key)
+            if follower is not None and self._is_here(follower) and row is not None and row.leaves_at:
+                return place - 1
+            del self._asked[key]
+        return self._state().cursor.sequence
 
     # What it appends.
 
@@ -223,16 +239,11 @@ class Presence:
         for n in range(0, len(known), TOGETHER_AT_MOST):
             self._submit(Here(self._broadcast.node_id, tuple(known[n : n + TOGETHER_AT_MOST])))
 
-    def _append_leaves(self) -> None:
-        keys = self._state().members.due(self._broadcast.now(), TOGETHER_AT_MOST)
-        if keys:
-            self._submit(Leave(tuple(keys)))
-
     def _submit(self, command: Command) -> None:
         self._broadcast.append(command, partial(self._submitted, command))
 
     def _submitted(self, command: Command, outcome: Outcome) -> None:
-        """What was refused is tried again, a second later; who leaves and which nodes are gone is looked for anyway."""
+        """What was refused is tried again, a moment later; which nodes are gone is looked for anyway."""
         if isinstance(outcome, PushUpError):
             if isinstance(command, Here):
                 self._new |= dict.fromkeys([member.key for member in command.members])
@@ -241,24 +252,21 @@ class Presence:
                 self._clock.callLater(LOOK_SECONDS, self._submit, command)
 
     def _look(self) -> None:
-        """Once a second, while there are channels with members."""
+        """Twice a second, while there are channels with members."""
         now = self._clock.seconds()
         self._look_for_ends(now)
-        for key in [key for key, at in self._closed.items() if at <= now - LOOK_SECONDS / 2]:
+        for key in [key for key, at in self._closed.items() if at <= now - CLOSING_SECONDS]:
             del self._closed[key]
             follower = self._followers.get(key)
             if follower is not None and follower.count:  # another page of this user is still there
                 follower.is_closing = False
                 self._claim(key, follower)
         self._look_for_gone(now)
-        members = self._state().members
-        next_leave = members.next_leave
-        if next_leave is not None and next_leave <= self._broadcast.now():
-            self._leave_timer.not_after(now + SPREAD_SECONDS * self._random())
+        self._leaving.look()
         self._look_later()
 
     def _look_later(self) -> None:
-        if self.is_on or self._followers:
+        if self.is_on or self._followers or len(self._state().members):
             self._look_timer.not_after(self._clock.seconds() + LOOK_SECONDS)
 
     def _look_for_ends(self, now: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.planted_bugs.bug import Bug, Edit
 
 MEMBERS, COMMANDS = "pushup/core/members.py", "pushup/core/presence.py"
-NODE = "pushup/node/presence.py"
+NODE, LEAVING = "pushup/node/presence.py", "pushup/node/leaving.py"
 
 TABLE = "tests/core/test_members.py"
 
@@ -127,8 +127,25 @@ BUGS = (
         "gone-and-claimed-again",
         "a node that goes on with another state says that everybody is there whom it has ever seen",
         "the simulation (m32), before presence was released",
-        (Edit(NODE, "            if follower.count or follower.until > now:\n", "            if follower:\n"),
+        (Edit(NODE, "            if self._is_here(follower):\n", "            if follower:\n"),
          Edit(NODE, "            if not follower.count:\n                heappush(self._ends, (0.0, key))\n", "")),
         family="m",
+    ),
+    Bug(
+        "silence-is-an-answer",
+        "a member leaves when its time has come, whether or not the node where it follows could answer",
+        "PushUp, before its first presence was released: Redis stood still, and who followed was reported gone",
+        (Edit(LEAVING, "                if place <= answered or row.leaves_at <= time - PATIENCE_SECONDS:\n", "                if place:\n"),
+         Edit(LEAVING, "            self._refused_at = now\n", "            pass\n")),
+        needs=("stand_still",),
+        family="m",
+    ),
+    Bug(
+        "answered-before-the-answer",
+        "a node reports a question as answered when it has read it, before its answer is in the order",
+        "an acknowledgement of receipt that is taken for one of the work",
+        (Edit(NODE, "                return place - 1\n", "                pass\n"),),
+        test="tests/net/api/test_presence.py",
+        why="the answer follows within 50 ms; Redis has to stand still just then",
     ),
 )  # fmt: skip

@@ -16,18 +16,21 @@ from urllib.parse import quote
 import jwt
 
 from loadtest.history.events import BrokenPromise
-from pushup.core.attendance import Key, Leave
+from pushup.core.attendance import Away, Key, Leave
 from pushup.core.limits import ChannelPolicy
 from pushup.node.presence import PresenceLimits
 from tests.simulation.http import HttpClient, Message, request
 from tests.simulation.network import Network
+from tests.simulation.presence_plan import GRACE_SECONDS, HIDDEN_SECONDS
 from tests.simulation.record import Record
 from tests.simulation.server import Server
 from tests.simulation.streams import Event, EventStream
 from tests.simulation.users import SETTINGS as TOKENS
 from tests.simulation.world import Process, World
 
-GRACE_SECONDS, HIDDEN_SECONDS = 6.0, 15.0
+STILL = ("redis_pause", "parent_pause")
+"""Faults while which the order stands still, and nothing else."""
+
 SETTINGS = PresenceLimits(presence_grace_seconds=GRACE_SECONDS, presence_hidden_seconds=HIDDEN_SECONDS)
 POLICY = ChannelPolicy(prefix="room", presence=True)
 CHANNELS = ("room:1", "room:2")
@@ -86,8 +89,12 @@ class Tabs:
         self.servers = servers
         self.is_prompt = True
         """Whether a server knows soon what another one has heard."""
-        self.faults = [-math.inf]
-        """When there were faults, by the true time. A drain is none: nobody leaves because of it."""
+        self._fault_at = -math.inf
+        """When the last fault was, by the true time. A drain is none: nobody leaves because of it."""
+        self._loss_at = -math.inf
+        """The same without those that let the order stand still: nobody leaves because of them either."""
+        self.on_question: Callable[[], None] = lambda: None
+        """Called once, when an entry asks about members."""
         self.tabs: dict[int, Tab] = {}
         self.watchers: list[Watcher] = []
         self._contacts: dict[Key, list[Contact]] = {}
@@ -110,13 +117,24 @@ class Tabs:
         for one in (*self.tabs.values(), *self.watchers):
             one.close()
 
+    def note_fault(self, *, stands_still: bool = False) -> None:
+        """`stands_still`: the order did, and no server or connection has failed."""
+        self._fault_at = self.world.now
+        if not stands_still:
+            self._loss_at = self.world.now
+
     @property
     def had_faults(self) -> bool:
-        return len(self.faults) > 1
+        return self._fault_at > -math.inf
 
     @property
     def is_calm(self) -> bool:
-        return self.faults[-1] < self.world.now - CALM_SECONDS
+        return self._fault_at < self.world.now - CALM_SECONDS
+
+    @property
+    def only_stood_still(self) -> bool:
+        """Whether there was no other fault lately."""
+        return self._loss_at < self.world.now - CALM_SECONDS
 
     # What tabs do.
 
@@ -172,7 +190,7 @@ class Tabs:
 
     def _was_served(self, contact: Contact) -> bool:
         """Whether it was answered by a server that has known since what goes on."""
-        if self.is_calm:
+        if self.only_stood_still:
             return True
         if not self.record.checker.lossless or not contact.host:
             return False
@@ -219,6 +237,9 @@ class LeavesSeen:
 
     def before(self, node: Any, entry: Any) -> Callable[[], None] | None:
         place = entry.epoch, entry.sequence
+        if isinstance(entry.command, Away):
+            on_question, self._tabs.on_question = self._tabs.on_question, lambda: None
+            on_question()
         if not isinstance(entry.command, Leave) or place in self._seen:
             return None
         self._seen.add(place)

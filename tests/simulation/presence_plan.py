@@ -1,7 +1,8 @@
 """Plans with users who follow channels with presence, on top of whatever else happens to a cluster or to workers.
 
 Their seeds begin with `m`, for members. No clock of a server jumps, for tokens have times; and that of Redis is not set
-back, for then the time of the order stands still, and nobody leaves meanwhile.
+back, for then the time of the order stands still, and nobody leaves meanwhile. In some there is no fault but that the
+order stands still for a while: nobody who follows leaves because of that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from random import Random
 from tests.simulation.steps import FAULT_SECONDS, Plan, Step
 
 WITHOUT = ("jump", "put_back_with_mark", "new_settings", "poison")
+
+GRACE_SECONDS, HIDDEN_SECONDS = 6.0, 15.0
 
 SUBJECTS = ("ann", "bob", "cy", "dee")
 
@@ -34,8 +37,28 @@ def make_presence_plan(seed: str, of_cluster: Callable[[str], Plan], of_workers:
                 steps.append(Step(at, "hide_tab", {"number": number, "hidden": random.random() < 0.6}))
             else:
                 steps.append(Step(at, "close_tab", {"number": number, "says": random.random() < 0.5}))
+    still = Random(f"still {seed}")
+    if ("has_parent" in plan.setup or plan.setup["kind"] == "redis") and still.random() < 0.3:
+        steps = _only_still(still, steps)
     setup = {**plan.setup, "limits": "roomy", "users": True, "presence": True}
     return Plan(seed, setup, tuple(sorted(steps, key=lambda step: step.at)))
+
+
+def _only_still(random: Random, steps: list[Step]) -> list[Step]:
+    """Without any fault but that the order stands still for a while after a node has asked about somebody.
+
+    Most tabs keep to one server, so that those of one user often are at several.
+    """
+    kept = []
+    for step in steps:
+        if step.kind == "tab" and random.random() < 0.8:
+            step = Step(step.at, step.kind, {**step.arguments, "node": random.randrange(3)})
+        if step.kind in ("publish", "subscribe", "sleep", "fork", "tab", "close_tab", "hide_tab"):
+            kept.append(step)
+    for _ in range(random.choice((1, 2, 3))):
+        at, seconds = random.uniform(5.0, FAULT_SECONDS), random.choice((1.0, 2.0, 3.0, 5.0, 10.0))
+        kept.append(Step(at, "stand_still", {"after": random.choice((0.0, 0.0, 0.02, 0.3)), "seconds": seconds}))
+    return kept
 
 
 def _tab(random: Random, number: int, at: float) -> Step:

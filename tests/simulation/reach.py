@@ -106,6 +106,7 @@ PRESENCE_STATES = (
     "a member has left",
     "a member was named, while all was calm",
     "a list of members was compared with the messages",
+    "the order stood still after a question",
     "a node continued with another state while it held polls",
     "a stream ended in order",
     "two faults at once",

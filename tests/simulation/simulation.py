@@ -34,9 +34,10 @@ from tests.simulation.network import End, Network
 from tests.simulation.other_cluster import OtherCluster
 from tests.simulation.parent import HOST as PARENT
 from tests.simulation.parent import Parent
-from tests.simulation.plan import LIMITS, WEIGHTS
-from tests.simulation.presence import GHOST_SECONDS, GONE_AT_MOST, HIDDEN_SECONDS, POLICY, LeavesSeen, Tab, Tabs
+from tests.simulation.plan import LIMITS, WEIGHTS, WORKER_WEIGHTS
+from tests.simulation.presence import GHOST_SECONDS, GONE_AT_MOST, POLICY, STILL, LeavesSeen, Tab, Tabs
 from tests.simulation.presence import SETTINGS as PRESENCE
+from tests.simulation.presence_plan import HIDDEN_SECONDS
 from tests.simulation.probes import Probes
 from tests.simulation.producers import Producers
 from tests.simulation.record import Record
@@ -243,7 +244,7 @@ class Simulation:
             inside.check_owners(self)
             inside.check_marks(self)
         if self.tabs is not None and self.tabs.had_faults and not inside.all_are_ready(self):
-            self.tabs.faults.append(self.world.now)  # it is not over
+            self.tabs.note_fault(stands_still=self.tabs.only_stood_still)  # it is not over
         inside.check_held(self)
         inside.check_equal_now(self)
         inside.check_versions(self)
@@ -253,7 +254,7 @@ class Simulation:
     def _do(self, step: Step) -> None:
         is_told_by_client = step.kind in ("publish", "subscribe", "stranger", "revoke", "erase", "produce")
         self.world.tell(f"-- {step.kind}" if is_told_by_client else f"-- {step.kind} {step.arguments}")
-        if step.kind in WEIGHTS or step.kind in LEASE_WEIGHTS or step.kind in STRANGER_WEIGHTS:
+        if any(step.kind in weights for weights in (WEIGHTS, WORKER_WEIGHTS, LEASE_WEIGHTS, STRANGER_WEIGHTS)):
             if self._last_fault is not None and step.at - self._last_fault < 2.0:
                 self.world.reach("two faults at once")
             self._last_fault = step.at
@@ -265,7 +266,7 @@ class Simulation:
         if self.unread is not None:
             self.unread.faults.append(self.world.now)
         if self.tabs is not None and kind != "drain" and (kind or self.tabs.had_faults):
-            self.tabs.faults.append(self.world.now)
+            self.tabs.note_fault(stands_still=kind in STILL or (not kind and self.tabs.only_stood_still))
 
     def _note_entry(self, entry: Entry, outcome: Outcome) -> None:
         if self.unread is not None:
@@ -273,6 +274,8 @@ class Simulation:
 
     def _heal(self) -> None:
         self.world.tell("== all faults end")
+        if self.tabs is not None:
+            self.tabs.on_question = lambda: None
         self._note_fault()
         if self.unread is not None:
             self.unread.application.be("")
@@ -490,9 +493,13 @@ class Simulation:
         direct: bool,
         pause: float,
         is_named: bool,
+        node: int | None = None,
     ) -> None:
+        """`node`: it asks only this server."""
         assert self.tabs is not None
         hosts = [server.name for server in self.servers] if direct else ["balancer"]
+        if node is not None:
+            hosts = [self._server(node).name]
         name = f"tab {number} of {subject} since {self.world.now - START:.1f}"
         tab = Tab(
             self.tabs, name, hosts, subject=subject, channels=channels, streams=streams, pause=pause, is_named=is_named
@@ -506,6 +513,20 @@ class Simulation:
     def do_close_tab(self, number: int, says: bool) -> None:
         if self.tabs is not None and number in self.tabs.tabs:
             self.tabs.tabs[number].close(says=says)
+
+    def do_stand_still(self, after: float, seconds: float) -> None:
+        """When a node next asks about a member, the order stands still soon, for so long."""
+        assert self.tabs is not None
+        kind, more = ("parent_pause", {}) if self.parent is not None else ("redis_pause", {"node": 0, "what": ""})
+
+        def stand_still() -> None:
+            at = self.world.now - START + after
+            if at < FAULT_SECONDS:
+                self.world.reach("the order stood still after a question")
+                pause = Step(at, kind, {**more, "seconds": seconds})
+                self.world.later(after, lambda: self._do(pause))
+
+        self.tabs.on_question = stand_still
 
     def do_hang_producer(self, producer: int, seconds: float) -> None:
         assert self.producers is not None

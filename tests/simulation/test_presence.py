@@ -8,7 +8,8 @@ import pytest
 
 from loadtest.history.events import BrokenPromise
 from tests.simulation.network import Network
-from tests.simulation.presence import GRACE_SECONDS, HIDDEN_SECONDS, PROMPT_SECONDS, Tabs, Watcher
+from tests.simulation.presence import PROMPT_SECONDS, Tabs, Watcher
+from tests.simulation.presence_plan import GRACE_SECONDS, HIDDEN_SECONDS
 from tests.simulation.record import Record
 from tests.simulation.simulation import simulate
 from tests.simulation.steps import Plan, Step
@@ -20,10 +21,10 @@ SETUP = {
 }  # fmt: skip
 
 
-def tab(at: float, number: int, subject: str, *channels: str, streams: bool = False) -> Step:
+def tab(at: float, number: int, subject: str, *channels: str, streams: bool = False, node: int | None = None) -> Step:
     return Step(at, "tab", {
         "number": number, "subject": subject, "channels": channels, "streams": streams, "direct": True, "pause": 0.1,
-        "is_named": True,
+        "is_named": True, "node": node,
     })  # fmt: skip
 
 
@@ -69,6 +70,22 @@ def test_a_story(story: str, logged_failures: list[str]) -> None:
     assert result.reached["a list of members was compared with the messages"] > 10
 
 
+@pytest.mark.parametrize(("says", "seconds"), [(False, 3.0), (False, 10.0), (True, 10.0)])
+def test_redis_stands_still_while_a_question_waits(says: bool, seconds: float, logged_failures: list[str]) -> None:
+    """One node asks about a user who follows at the other, whose answer comes late: the user does not leave."""
+    steps = (
+        tab(2.0, 0, "ann", "room:1", node=0),
+        tab(3.0, 1, "ann", "room:1", node=1),
+        Step(9.0, "stand_still", {"after": 0.0, "seconds": seconds}),
+        Step(10.0, "close_tab", {"number": 0, "says": says}),
+    )
+    for number in range(3):
+        result = simulate(Plan(f"still {number}", SETUP, steps))
+        assert result.reached["the order stood still after a question"]
+        assert not result.broken
+    logged_failures.clear()  # what servers log about Redis
+
+
 class Run:
     """A check without servers."""
 
@@ -110,7 +127,7 @@ def test_who_leaves_although_a_tab_was_answered() -> None:
     run.wait(HIDDEN_SECONDS - 1.5)
     with pytest.raises(BrokenPromise, match="nobody leaves who follows"):
         run.tabs.left(("room:1", "ann"))
-    run.tabs.faults.append(run.world.now)
+    run.tabs.note_fault()
     run.tabs.left(("room:1", "ann"))
 
 

@@ -8,11 +8,14 @@ import pytest
 from msgspec import structs
 from twisted.internet.defer import Deferred, succeed
 
+from pushup.broadcast import Member
 from pushup.core.attendance import Attendance, Away, Gone, Here
 from pushup.core.channel import Message
+from pushup.core.errors import Refusal
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.webhooks import OCCUPANCY_SECONDS, Webhook
-from pushup.node.presence import ANSWER_SECONDS, GONE_SECONDS, LOOK_SECONDS, TOGETHER_SECONDS, PresenceLimits
+from pushup.node.leaving import GONE_SECONDS, PATIENCE_SECONDS
+from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, LOOK_SECONDS, TOGETHER_SECONDS, PresenceLimits
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.in_memory_node import RecordingExchange
 
@@ -211,6 +214,95 @@ def test_members_of_a_node_that_is_gone(node: PresenceNode) -> None:
     assert node.there() == ["ann", "bob"]
     node.advance(8 + TOGETHER_SECONDS)
     assert node.there() == ["ann"]
+
+
+def _others(node: PresenceNode, answered: int | None) -> None:
+    """There is another living node, which has applied everything, and answered questions up to this entry."""
+    broadcast: Any = node.broadcast
+    mine, cursor = node.node.member, str(node.node.cursor)
+    broadcast.members = lambda: [mine("1"), Member("2", "", (), cursor, 0, "1", answered=answered)]
+
+
+def test_nobody_leaves_before_every_node_has_answered(node: PresenceNode) -> None:
+    """Not because an answer is late: Redis may have stood still."""
+    node.hang_up(node.poll_as("ann", timeout=60))
+    before = node.node.cursor.sequence
+    node.advance(GRACE - 5)
+    _others(node, before)
+    node.advance(ANSWER_SECONDS + 5 + PATIENCE_SECONDS - 3)
+    assert node.there() == ["ann"]
+    _others(node, before + 1)  # the question
+    node.advance(2 * LOOK_SECONDS)
+    assert node.there() == []
+
+
+def test_a_node_that_does_not_answer(node: PresenceNode) -> None:
+    """It cannot apply entries. The others wait, but not for ever."""
+    node.hang_up(node.poll_as("ann", timeout=60))
+    _others(node, 0)
+    node.advance(LEAVE + PATIENCE_SECONDS)
+    assert node.there() == []
+
+
+def test_a_node_of_an_earlier_release(node: PresenceNode) -> None:
+    """It does not say what it has answered; what it has applied counts."""
+    node.hang_up(node.poll_as("ann", timeout=60))
+    node.advance(GRACE + LOOK_SECONDS)
+    _others(node, None)
+    node.advance(LEAVE - GRACE)
+    assert node.there() == []
+
+
+def test_what_a_node_has_answered(node: PresenceNode) -> None:
+    """Not a question about a member who follows here, until the answer is in the order; others at once."""
+    node.poll_as("ann", timeout=60)
+    node.node.submit(Gone("1", 10.0), lambda outcome: None)
+    asked = node.node.cursor.sequence
+    assert node.node.member("1").answered == asked - 1
+    node.advance(0.25)
+    assert node.node.member("1").answered == node.node.cursor.sequence == asked + 1
+    node.node.submit(Here("2", (Attendance("room:1", "bob"),)), lambda outcome: None)
+    node.node.submit(Gone("2", 10.0), lambda outcome: None)
+    assert node.node.member("1").answered == node.node.cursor.sequence
+
+
+def test_a_page_that_closes_is_answered_when_it_is_known_whether_another_follows(node: PresenceNode) -> None:
+    first, second = node.poll_as("ann", timeout=60), node.poll_as("ann", timeout=60)
+    node.close("ann")
+    asked = node.node.cursor.sequence
+    node.hang_up(first)
+    node.advance(CLOSING_SECONDS - 0.25)
+    assert node.node.member("1").answered == asked - 1
+    node.advance(2 * LOOK_SECONDS)
+    assert node.node.member("1").answered == asked + 1
+    node.close("ann")
+    node.hang_up(second)
+    assert node.node.member("1").answered == asked + 2
+
+
+def test_order_that_could_not_be_reached(node: PresenceNode) -> None:
+    """Other nodes have time to come back, and to answer."""
+    node.hang_up(node.poll_as("ann", timeout=60))
+    broadcast: Any = node.broadcast
+    reached = broadcast.why_not_ready
+    broadcast.why_not_ready = Refusal.OUTDATED
+    node.advance(LEAVE)
+    broadcast.why_not_ready = reached
+    node.advance(GONE_SECONDS - 2 * LOOK_SECONDS)
+    assert node.there() == ["ann"]
+    node.advance(4 * LOOK_SECONDS)
+    assert node.there() == []
+
+
+def test_presence_that_is_switched_off() -> None:
+    """Who was a member when the server stopped leaves as any other."""
+    node = PresenceNode(channels=())
+    node.node.submit(Here("1", (Attendance("room:1", "ann"),)), lambda outcome: None)
+    node.node.presence.start_from()
+    node.advance(GRACE - 1)
+    assert len(node.node.state.members) == 1
+    node.advance(LEAVE - GRACE + 1)
+    assert len(node.node.state.members) == 0
 
 
 class Told:
