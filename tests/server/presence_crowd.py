@@ -1,9 +1,9 @@
 """Users who follow a channel, many in one process, by plain sockets: `python -m tests.server.presence_crowd`.
 
-Commands come on standard input, a line of JSON each: `{"come": {...}}` with the fields of `User`, or `{"stop": SUBJECT}`,
-after which that user is gone without a word. With the end of the input the process ends. On standard output it says, as a
-line of JSON each, `["away", SUBJECT, SINCE, UNTIL]` if a user held no request for more than a second, and
-`["stop", SUBJECT, LAST]`, when the last request of a user ended. Times are Unix times.
+Commands come on standard input, a line of JSON each: `{"come": {...}}` with the fields of `User`, or
+`{"stop": SUBJECT}`, after which that user is gone without a word. With the end of the input the process ends. On
+standard output it says, as a line of JSON each, `["away", SUBJECT, SINCE, UNTIL]` if a user held no request for more
+than a second, and `["stop", SUBJECT, LAST]`, when the last request of a user ended. Times are Unix times.
 """
 
 from __future__ import annotations
@@ -88,17 +88,19 @@ class Follower:
             target += f"&timeout={0 if user.pause else POLL_SECONDS}"
         writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {user.token}\r\n\r\n".encode())
         self._sent = time.time()
-        head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SILENCE_SECONDS)).decode().lower()
+        async with asyncio.timeout(SILENCE_SECONDS):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         if not head.startswith("http/1.1 200 "):
             self._sent = 0.0
             return False
         if user.kind == "stream":
-            while line := await asyncio.wait_for(reader.readline(), SILENCE_SECONDS):
-                if line == b"0\r\n":  # the last chunk
-                    break
+            while True:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    line = await reader.readline()
+                if line in (b"", b"0\r\n"):  # the end, or the last chunk
+                    return False
                 if line.startswith(b"id:"):
                     self._cursor = line[3:].strip().decode()
-            return False
         size = int(head.partition("content-length: ")[2].split("\r\n")[0])
         self._cursor = json.loads(await reader.readexactly(size))["cursor"]
         self._held()

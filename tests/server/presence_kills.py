@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +35,8 @@ from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 POLICY = '[[channels]]\nprefix = "room:"\npresence = true\npoll = "anyone"\n'
 
-FAULTS = ("kill", "stop 5", "kill", "stop 12", "redis", "restarts")
+FAULTS = ("kill", "stop 5", "kill", "stop 12", "redis", "restarts 3")
+"""SIGKILL of a node; SIGSTOP for so many seconds; SIGKILL of Redis; so many nodes restarted, one after the other."""
 
 COME_SECONDS = 90.0
 """How long it may take until all are there."""
@@ -76,14 +77,16 @@ class Crowd:
     def kill(self) -> None:
         """The process, and so all its users."""
         self._process.kill()
-        for subject in self.users:
-            self._stopped(subject, time.time())
+        for subject, user in self.users.items():
+            self._stopped(subject, time.time(), user.pause)
 
     def end(self) -> None:
         """Close the requests of all users; that is no stop."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._thread.join()
+        self._process.stdout.close()
         self._process.wait()
 
     def _say(self, **command: object) -> None:
@@ -100,9 +103,9 @@ class Crowd:
             else:
                 self._stopped(subject, *times)
 
-    def _stopped(self, subject: str, at: float) -> None:
+    def _stopped(self, subject: str, at: float, pause: float = 0.0) -> None:
         grace = self.result.grace * (2 if self.users[subject].hidden else 1)
-        self.result.stops[subject] = Stop(at, grace, grace)
+        self.result.stops[subject] = Stop(at, grace - pause, grace)
 
 
 class Program:
@@ -182,7 +185,7 @@ class Drill:
         self._draw = draw
 
     def cause(self, fault: str) -> None:
-        kind, _, seconds = fault.partition(" ")
+        kind, _, number = fault.partition(" ")
         node, began = self._draw.choice(self._cluster.nodes), time.time()
         if kind == "kill":
             self._cluster.kill_part(node)
@@ -191,7 +194,7 @@ class Drill:
             self._cluster.start_part(node)
         elif kind == "stop":
             self._cluster.freeze_part(node)
-            time.sleep(float(seconds))
+            time.sleep(float(number))
             self._cluster.thaw_part(node)
             self._note(f"{fault} {node}", began)
         elif kind == "redis":
@@ -202,7 +205,7 @@ class Drill:
                 wait_until(partial(self._is_ready, node), f"{node} to be ready")
             self._note("kill redis", began)
         else:
-            for node in self._cluster.nodes:
+            for node in self._cluster.nodes[: int(number)]:
                 began = time.time()
                 self._cluster.stop_part(node)
                 self._note(f"restart {node}", began, node_ends=True)
@@ -216,24 +219,31 @@ class Drill:
         self._result.faults.append(Fault(name, began, time.time(), node_ends))
 
 
-class Schedule:
-    """What users do at random times, in a thread."""
+def at_random_times(draw: random.Random, seconds: float, actions: Sequence[Callable[[], None]]) -> threading.Thread:
+    """Do these within so many seconds, in a thread."""
+    times = sorted(zip([draw.uniform(0, seconds) for _ in actions], range(len(actions)), strict=True))
+    began = time.monotonic()
 
-    def __init__(self, draw: random.Random, seconds: float, actions: Sequence[Callable[[], None]]) -> None:
-        self._actions = sorted(((draw.uniform(0, seconds), n) for n in range(len(actions))), reverse=True)
-        self._calls = actions
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        began = time.monotonic()
-        while self._actions:
-            at, number = self._actions.pop()
+    def run() -> None:
+        for at, number in times:
             time.sleep(max(0.0, began + at - time.monotonic()))
-            self._calls[number]()
+            actions[number]()
 
-    def join(self) -> None:
-        self._thread.join()
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def users(draw: random.Random, count: int, grace: float, front: str, nodes: Sequence[str]) -> list[User]:
+    """Seven of ten come through HAProxy, the others directly; a tenth has a hidden page."""
+    found = []
+    for number in range(count):
+        subject, turn = f"user{number}", draw.randrange(len(nodes))
+        kind = draw.choice(("poll", "poll", "stream", "stream", "pause"))
+        addresses = [*nodes[turn:], *nodes[:turn]] if draw.random() < 0.3 else [front]
+        pause = draw.uniform(0.1, 0.45) * grace if kind == "pause" else 0.0
+        found.append(User(subject, token(subject), CHANNEL, addresses, kind, draw.random() < 0.1, pause))
+    return found
 
 
 def run(
@@ -242,8 +252,8 @@ def run(
     seed: int,
     show: Callable[[str], None],
     *,
+    faults: Sequence[str],
     grace: float = 30.0,
-    faults: Sequence[str] = FAULTS,
     pause: float = 8.0,
     browsers: int = 2,
 ) -> Result:
@@ -258,65 +268,52 @@ def run(
         cluster = stack.enter_context(
             Cluster(nodes=3, settings=settings, config=folder / "pushup.toml", without=["example"])
         )
-        observers = [Observer(cluster.address(node)) for node in cluster.nodes]
-        result.seen = [observer.seen for observer in observers]
-        for observer in observers:
-            stack.callback(observer.end)
         nodes = [cluster.address(node) for node in cluster.nodes]
-        front = cluster.address("plain")
+        observers = [Observer(node) for node in nodes]
         crowds = [Crowd(result) for _ in range(3)]  # the last one is killed
-        for crowd in crowds:
-            stack.callback(crowd.end)
-        pages = []
-        for number in range(browsers):
-            subjects = [f"page{number}{letter}" for letter in "abc"]
-            pages.append(Pages(result, stack.enter_context(chromium()), f"http://{front}", subjects))
-        programs = [
-            Program(result, f"program{n}", [f"http://{front}"] if n % 2 else [f"http://{node}" for node in nodes])
-            for n in range(max(2, count // 100))
+        ends = [observer.end for observer in observers]
+        for end in (*ends, *[crowd.end for crowd in crowds]):
+            stack.callback(end)
+        result.seen = [observer.seen for observer in observers]
+
+        front = f"http://{cluster.address('plain')}"
+        pages = [
+            Pages(result, stack.enter_context(chromium()), front, [f"page{n}{letter}" for letter in "abc"])
+            for n in range(browsers)
         ]
+        urls = ([front], [f"http://{node}" for node in nodes])
+        programs = [Program(result, f"program{n}", urls[n % 2]) for n in range(max(2, count // 100))]
         for program in programs:
             stack.callback(program.end)
-
-        def user(number: int) -> User:
-            subject, turn = f"user{number}", draw.randrange(3)
-            kind = draw.choice(("poll", "poll", "stream", "stream", "pause"))
-            addresses = [*nodes[turn:], *nodes[:turn]] if draw.random() < 0.3 else [front]
-            waits = draw.uniform(0.1, 0.6) * grace if kind == "pause" else 0.0
-            return User(subject, token(subject), CHANNEL, addresses, kind, draw.random() < 0.1, waits)
-
-        users = [user(number) for number in range(count - len(result.members))]
+        crowd = users(draw, count - len(result.members), grace, cluster.address("plain"), nodes)
         some = max(1, count // 20)
-        late, killed, stopped, others = users[:some], users[some : 2 * some], users[2 * some : 3 * some], users[3 * some :]
-        for n, each in enumerate([*killed, *stopped, *others]):
-            crowds[2 if n < some else n % 2].come(each)
-        stopping = {each.subject: crowds[(some + n) % 2] for n, each in enumerate(stopped)}
+        for n, user in enumerate(crowd[some:]):
+            crowds[2 if n < some else n % 2].come(user)
         wait_until(lambda: all(seen.members == result.members for seen in result.seen), "all to be there", COME_SECONDS)
         show(f"{len(result.members)} members")
 
-        actions = [partial(crowd.stop, subject) for subject, crowd in stopping.items()]
-        actions += [partial(crowds[0].come, each) for each in late]
+        actions: list[Callable[[], None]] = [partial(crowds[0].come, user) for user in crowd[:some]]
+        actions += [partial(crowds[n % 2].stop, f"user{n + some}") for n in range(some, 2 * some)]
         actions += [crowds[2].kill, programs[0].stop]
         if pages:
             actions += [partial(pages[0].stop, "page0a"), pages[-1].kill]
-        order = list(faults)
-        draw.shuffle(order)
-        schedule = Schedule(draw, len(faults) * pause * 1.5, actions)
+        what_users_do = at_random_times(draw, len(faults or FAULTS) * pause * 1.5, actions)
         drill = Drill(cluster, result, draw)
-        for fault in order:
+        for fault in faults:
             time.sleep(draw.uniform(0.5, 1.5) * pause)
             show(fault)
             drill.cause(fault)
-        schedule.join()
-        show("end")
-        quiet = max(fault.ended for fault in result.faults) + GONE_SECONDS + grace + LEAVE_SECONDS
+        what_users_do.join()
+
+        show("no more faults")
+        quiet = max((fault.ended for fault in result.faults), default=0.0) + GONE_SECONDS + grace + LEAVE_SECONDS
         latest = max(quiet, *map(result.deadline, result.stops.values()))
         while time.time() < quiet or (time.time() < latest and any(s.members != result.there for s in result.seen)):
             time.sleep(0.2)
-        shown = [each for page in pages for each in page.members()] + [each.members for each in programs[1:]]
-        result.others = [f"a client differs: {sorted(each ^ result.there)[:10]}" for each in shown if each != result.there]
-        for observer in observers:
-            observer.end()
+        for end in ends:
+            end()
+        have = [each for page in pages for each in page.members()] + [program.members for program in programs[1:]]
+        result.others = [f"a client has others: {sorted(them ^ result.there)}" for them in have if them != result.there]
     return result
 
 
@@ -338,16 +335,19 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("members", type=int, nargs="?", default=1000)
     parser.add_argument("seed", type=int, nargs="?", default=os.getpid())
+    parser.add_argument("--faults", nargs="*", help="such as 'kill' 'stop 5', in this order; none: what is usual")
     options = parser.parse_args()
     started = time.monotonic()
 
     def show(text: str) -> None:
-        print(f"{time.monotonic() - started:5.0f} s  {text}", flush=True)
+        sys.stdout.write(f"{time.monotonic() - started:5.0f} s  {text}\n")
+        sys.stdout.flush()
 
     with tempfile.TemporaryDirectory() as place:
-        outcome = run(options.members, Path(place), options.seed, show)
+        chosen = random.Random(options.seed).sample(FAULTS, len(FAULTS)) if options.faults is None else options.faults
+        outcome = run(options.members, Path(place), options.seed, show, faults=chosen)
     for each in outcome.faults:
         show(f"{each.name}: {each.ended - each.began:.1f} s")
     show(f"seed {options.seed}: {report(outcome)}")
-    print(*outcome.wrong()[:40], sep="\n")
+    sys.stdout.write("".join(f"{text}\n" for text in outcome.wrong()[:40]))
     sys.exit(bool(outcome.wrong()))

@@ -31,7 +31,7 @@ class Stop(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Something did not answer from `began` to `ended`; or, if `node_ends`, the process of a node was gone by `ended`."""
+    """Something did not answer from `began` to `ended`; if `node_ends`, the process of a node was gone by `ended`."""
 
     name: str
     began: float
@@ -166,7 +166,8 @@ class Result:
 
     def leave_times(self) -> tuple[list[float], list[float]]:
         """How long after the grace users left: where no fault was near, and the others."""
-        calm, others = [], []
+        calm: list[float] = []
+        others: list[float] = []
         for who, at in self.seen[0].leaves:
             stop = self.stops.get(who)
             if stop is not None and stop.least == stop.most:
@@ -175,12 +176,11 @@ class Result:
         return calm, others
 
     def _least(self, stop: Stop) -> float:
-        """A node that has ended may have known alone that a page was hidden."""
+        """A node that has ended may have known alone that the user was there later than half of the grace before."""
         ended = any(fault.node_ends and fault.ended > stop.at - GONE_SECONDS for fault in self.faults)
-        return min(stop.least, self.grace) if ended else stop.least
+        return min(stop.least, self.grace / 2) if ended else stop.least
 
     def _was_away(self, who: str, at: float) -> bool:
         """Whether it held no request for the grace, for reasons of its own."""
-        return any(
-            who == name and began + self.grace <= at <= ended + LEAVE_SECONDS for name, began, ended in self.aways
-        )
+        aways = [(began, ended) for name, began, ended in self.aways if name == who and ended - began > self.grace]
+        return any(began + self.grace <= at <= ended + LEAVE_SECONDS for began, ended in aways)
