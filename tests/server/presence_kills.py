@@ -142,7 +142,7 @@ class Program:
 
 
 class Pages:
-    """Pages in one browser, each of another user: all but the last are hidden behind it."""
+    """Pages in one browser, each of another user. Those behind the last one may count as hidden."""
 
     def __init__(self, result: Result, browser: webdriver.Chrome, url: str, subjects: Sequence[str]) -> None:
         self.result = result
@@ -335,7 +335,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("members", type=int, nargs="?", default=1000)
     parser.add_argument("seed", type=int, nargs="?", default=os.getpid())
-    parser.add_argument("--faults", nargs="*", help="such as 'kill' 'stop 5', in this order; none: what is usual")
+    parser.add_argument("--faults", nargs="*", help="such as kill 'stop 5'; without it all of them, in an order by the seed")
     options = parser.parse_args()
     started = time.monotonic()
 
