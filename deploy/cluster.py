@@ -72,6 +72,7 @@ class Cluster:
         many connections as it may open files
     first_port: the other ports follow from it; 0 picks free ports
     settings: of the nodes, as in `--set name=value`
+    config: a file with more of them, such as the policies of channels
     without: parts not to start, such as "example"
     folder: for logs and data, and kept; by default a temporary one, which `stop` deletes
     interrupted: called repeatedly during `start`, which stops all parts once it returns true
@@ -86,6 +87,7 @@ class Cluster:
         haproxies: int = 1,
         first_port: int = 0,
         settings: Mapping[str, object] | None = None,
+        config: Path | None = None,
         without: Iterable[str] = (),
         folder: Path | None = None,
         interrupted: Callable[[], bool] = lambda: False,
@@ -106,6 +108,7 @@ class Cluster:
         self._broadcast = broadcast
         self._front = front
         self._settings = dict(settings or {})
+        self._config = ["--config", str(config)] if config else []
         self._without = frozenset(without)
         self._kept_folder = folder
         self._interrupted = interrupted
@@ -285,7 +288,7 @@ class Cluster:
         settings = [part for key, value in wanted.items() for part in ("--set", f"{key}={value}")]
         command = [
             sys.executable, "-m", "pushup", "serve", "--listen", self.address(name), "--broadcast", broadcast,
-            *settings,
+            *self._config, *settings,
         ]  # fmt: skip
         return self._part(name, command, lambda: _get(self.ports[name], "/readyz")[0] == 200)
 

@@ -1,9 +1,9 @@
 """Who follows by this node, on channels with presence (decision 39).
 
 The node counts the polls and streams of each member that it holds. It appends what changes, a few milliseconds later
-and together: `Here` when somebody comes, `Away` when nobody has come back within the grace. Members that an entry puts
-in question it claims again, if they still follow here. Twice a second it looks for members that may leave (`leaving`),
-and for nodes that are gone.
+and together: `Here` when somebody comes, `Away` when nobody has come back within half of the grace: a node that hangs
+may answer late, and one that has been killed cannot. Members that an entry puts in question it claims again, if they
+still follow here. Twice a second it looks for members that may leave (`leaving`), and for nodes that are gone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PresenceLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class _Follower:
-    """A member as this node sees it: how many polls and streams it holds, and until when it waits for the next.
+    """A member as this node sees it: how many polls and streams it holds, and until when it waits before it asks.
 
     `is_closing`: a page has said that it closes, and what it held may not have ended yet.
     """
@@ -164,7 +164,7 @@ class Presence:
             follower = self._followers[key]
             follower.count -= 1
             if not follower.count:
-                follower.until = now + (0.0 if follower.is_closing else follower.grace)
+                follower.until = now + (0.0 if follower.is_closing else follower.grace / 2)
                 heappush(self._ends, (follower.until, key))
 
     # What the node tells it.
@@ -202,7 +202,12 @@ class Presence:
         self._look_later()
 
     def stop(self) -> None:
-        """Append nothing more. Other nodes ask about the members of this one."""
+        """Claim those who were here last, so that other nodes ask about them, too. Append nothing after that."""
+        now, members = self._clock.seconds(), self._state().members
+        for key in [key for key, follower in self._followers.items() if follower.until > now]:
+            if (row := members.member(key)) is not None and row.holder != self._broadcast.node_id:
+                self._new[key] = None
+        self._append_new()
         for part in (self._append_timer, self._leaving, self._look_timer):
             part.stop()
 
@@ -272,7 +277,7 @@ class Presence:
     def _look_for_ends(self, now: float) -> None:
         """Ask about those who have not come back."""
         members, me = self._state().members, self._broadcast.node_id
-        away: list[Key] = []
+        away: dict[float, list[Key]] = {}  # by the rest of the grace
         while self._ends and self._ends[0][0] <= now:
             until, key = heappop(self._ends)
             follower = self._followers.get(key)
@@ -281,8 +286,9 @@ class Presence:
             del self._followers[key]
             row = members.member(key)
             if row is not None and row.holder == me and not row.leaves_at:
-                away.append(key)
-        self._ask(away, ANSWER_SECONDS)
+                away.setdefault(0.0 if follower.is_closing else follower.grace / 2, []).append(key)
+        for rest, keys in away.items():
+            self._ask(keys, rest + ANSWER_SECONDS)
 
     def _ask(self, keys: list[Key], seconds: float) -> None:
         """Ask about these members of this node."""

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from selenium import webdriver
 
@@ -50,14 +51,14 @@ def browsers() -> Iterator[tuple[webdriver.Chrome, webdriver.Chrome]]:
 class Room:
     """A server with presence, and the site with the page."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, **settings: str) -> None:
         (folder / "site").mkdir()
         (folder / "pushup.toml").write_text(POLICY)
         address = f"127.0.0.1:{free_port()}"
         shutil.copy(CLIENT, folder / "site")
         (folder / "site" / "page.html").write_text(PAGE % address)
         self.site = stack.enter_context(web_site(folder / "site"))
-        flags = [part for item in SETTINGS.items() for part in ("--set", "=".join(item))]
+        flags = [part for item in {**SETTINGS, **settings}.items() for part in ("--set", "=".join(item))]
         given = ("--config", str(folder / "pushup.toml"), "--listen", address, "--set", f"cors_origins={self.site}")
         self.server: Server = stack.enter_context(running(folder / "log", (*given, *flags)))
 
@@ -125,6 +126,46 @@ def test_two_browsers(browsers: tuple[webdriver.Chrome, webdriver.Chrome], tmp_p
                 break
         assert seen[:3] == [["bob"], ["bob", "ann"], ["ann"]]
         close(anns, third)
+
+
+HIDDEN = """
+const pass = window.fetch;
+window.fetch = async (url, options) => {
+  const answer = await pass(url, options);
+  window.isHidden = Boolean(options.body) && JSON.parse(options.body).hidden === true;
+  return answer;
+};
+"""
+"""`isHidden`: whether the last request that was answered has said so."""
+
+
+def test_a_hidden_page_has_the_longer_grace(
+    browsers: tuple[webdriver.Chrome, webdriver.Chrome], tmp_path: Path
+) -> None:
+    """Two browsers are killed at the same moment. The one in view has left after the grace, the minimized one later."""
+    with ExitStack() as stack:
+        room = Room(tmp_path, stack, presence_grace_seconds="2s", presence_hidden_seconds="9s")
+        reader = stack.enter_context(Client(room.server.url, token=room.token("Eve")))
+        for browser, name, is_hidden in zip(browsers, ("Ann", "Bob"), (True, False), strict=True):
+            tab = room.open(browser, name)
+            browser.execute_script(HIDDEN)
+            if is_hidden:
+                browser.minimize_window()
+                wait_in_tab(browser, tab, "window.isHidden", True)
+            wait_in_tab(browser, tab, "document.visibilityState", "hidden" if is_hidden else "visible")
+        for browser in browsers:
+            for process in psutil.Process(browser.service.process.pid).children(recursive=True):
+                process.kill()
+        began = time.monotonic()
+        left: dict[str, float] = {}
+        while len(left) < 2:
+            time.sleep(0.1)
+            there = reader.presence("room:1").members or {}
+            for user in {"ann", "bob"} - there.keys() - left.keys():
+                left[user] = time.monotonic() - began
+            assert time.monotonic() - began < 20
+    assert 2 < left["bob"] < 2 + 6
+    assert 9 < left["ann"] < 9 + 6
 
 
 def test_the_sample_for_programs(tmp_path: Path) -> None:

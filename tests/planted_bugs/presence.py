@@ -51,8 +51,7 @@ BUGS = (
         "the grace ends by a clock that can be set",
         "as timeouts that jump with the clock",
         (
-            Edit(NODE, "                follower.until = now + (0.0 if follower.is_closing else follower.grace)\n",
-                 "                follower.until = time() + (0.0 if follower.is_closing else follower.grace)\n"),
+            Edit(NODE, "follower.until = now + (0.0 if follower.is_closing", "follower.until = time() + (0.0 if follower.is_closing"),
             Edit(NODE, "from heapq import heappop, heappush\n", "from heapq import heappop, heappush\nfrom time import time\n"),
         ),
         family="m",

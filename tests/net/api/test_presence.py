@@ -205,6 +205,32 @@ def test_a_question_is_answered(node: PresenceNode) -> None:
     assert len(node.told()) == 1
 
 
+def test_a_question_has_half_of_the_grace(node: PresenceNode) -> None:
+    """A node that answers it may have hung for that long."""
+    node.poll_as("ann", timeout=0)
+    node.advance(GRACE / 2 + LOOK_SECONDS)
+    row = node.state.members.member(("room:1", "ann"))
+    assert row is not None
+    assert row.leaves_at >= row.time + GRACE
+    node.advance(GRACE / 2)
+    node.node.submit(Here("2", (Attendance("room:1", "ann"),)), lambda outcome: None)
+    node.advance(4)
+    assert node.there() == ["ann"]
+    assert len(node.told()) == 1
+
+
+def test_a_node_that_stops_claims_those_who_were_there_last(node: PresenceNode) -> None:
+    """Another one has them, and would ask about them when nobody remembers that they have been here since."""
+    node.node.submit(Here("2", (Attendance("room:1", "ann"),)), lambda outcome: None)
+    node.poll_as("ann", timeout=0)
+    node.advance(GONE_SECONDS - 2)
+    assert node.state.members.holders == ["2"]
+    done = Deferred.fromCoroutine(node.node.stop())
+    node.run()
+    assert done.called
+    assert node.state.members.holders == ["1"]
+
+
 def test_members_of_a_node_that_is_gone(node: PresenceNode) -> None:
     """They leave after the grace, unless they come back."""
     ann, bob = [Attendance("room:1", subject) for subject in ("ann", "bob")]
