@@ -233,13 +233,18 @@ class Presence:
         self._broadcast.append(command, partial(self._submitted, command))
 
     def _submitted(self, command: Command, outcome: Outcome) -> None:
-        """What was refused is tried again, a second later; who leaves and which nodes are gone is looked for anyway."""
+        """What was refused is tried again, a second later; who leaves and which nodes are gone is looked for anyway.
+
+        If many leave, the next ones follow soon.
+        """
         if isinstance(outcome, PushUpError):
             if isinstance(command, Here):
                 self._new |= dict.fromkeys([member.key for member in command.members])
                 self._append_timer.not_after(self._clock.seconds() + LOOK_SECONDS)
             elif isinstance(command, Away):
                 self._clock.callLater(LOOK_SECONDS, self._submit, command)
+        elif isinstance(command, Leave):
+            self._leave_timer.not_after(self._clock.seconds() + TOGETHER_SECONDS)
 
     def _look(self) -> None:
         """Once a second, while there are channels with members."""
