@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
 
+from pushup.broadcast import OnOutcome
 from pushup.core.channel import Message
-from pushup.core.commands import Claim
+from pushup.core.commands import Claim, Command, Read
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.webhooks import CLAIM_SECONDS, Webhook
-from pushup.node.readers import AHEAD_SECONDS
+from pushup.node.readers import AHEAD_SECONDS, READ_AT_MOST
 from pushup.node.webhook_caller import ATTEMPTS
 from tests.net.api.test_streaming import take
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.event_reader import Event
-from tests.net.in_memory_node import RecordingExchange
+from tests.net.in_memory_node import AroundMemory, RecordingExchange
 
 AFTER = 60
 
@@ -168,6 +169,38 @@ def test_a_cursor_that_this_node_does_not_reach(node: UnreadNode) -> None:
     node.ask("ann", after=1)
     node.advance(5)
     assert node.called.subjects == [("ann",)]
+
+
+def test_more_messages_than_one_entry_takes(node: UnreadNode) -> None:
+    """Whoever has seen the last of them has seen all, though no other poll comes in time."""
+    message = {"channels": ["a"], "data": 1, "unread_after": AFTER, "for": ["ann"]}
+    for _ in range(2 * READ_AT_MOST // 100 + 1):
+        last = node.call("POST", "/v1/messages", {"messages": [message] * 100}).json["cursor"]
+    node.seen("ann", last, timeout=60)
+    assert node.metric("webhooks_waiting") == 0
+
+
+class _RefusesReads(AroundMemory):
+    """The message log cannot be reached when somebody reads, until a test says so."""
+
+    is_gone = True
+
+    def append(self, command: Command, then: OnOutcome) -> None:
+        if self.is_gone and isinstance(command, Read):
+            then(Unavailable("the message log cannot be reached"))
+        else:
+            self._broadcast.append(command, then)
+
+
+def test_a_reading_that_is_refused_is_noted_later() -> None:
+    """The poll that says so may be held until the message is due."""
+    node = UnreadNode(broadcast=_RefusesReads)
+    node.seen("ann", node.ask("ann", after=20), timeout=60)
+    node.advance(AHEAD_SECONDS + 5)
+    assert node.metric("webhooks_waiting") == 1
+    cast(_RefusesReads, node.broadcast).is_gone = False
+    node.advance(15)
+    assert node.called.calls == []
 
 
 def test_a_stream_is_asked_until_its_client_says(node: UnreadNode) -> None:
