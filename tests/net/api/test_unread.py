@@ -19,6 +19,7 @@ from tests.net.api.test_streaming import take
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.event_reader import Event
 from tests.net.in_memory_node import AroundMemory, RecordingExchange
+from tests.net.observed_log import logged_at
 
 AFTER = 60
 
@@ -254,6 +255,17 @@ def test_an_application_that_fails_is_called_again(node: UnreadNode) -> None:
     assert node.metric("webhooks_total", outcome="failed") == ATTEMPTS - 1
     assert node.metric("webhooks_total", outcome="given_up") == 1
     assert node.metric("webhooks_waiting") == 0
+
+
+def test_an_application_that_fails_now_and_then(node: UnreadNode) -> None:
+    """The log says so once a minute, and not with each call."""
+    with logged_at("warn") as lines:
+        for number in range(20):
+            node.called.answer = Unavailable("webhook_url answered 500") if number % 2 else True
+            node.ask("ann", after=1)
+            node.advance(5)
+    assert len(node.called.calls) > 20
+    assert lines == 2 * ["webhook_url does not take calls, which will be repeated: webhook_url answered 500"]
 
 
 def test_an_application_that_wants_no_call(node: UnreadNode) -> None:
