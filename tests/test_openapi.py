@@ -20,7 +20,7 @@ from pushup.net.api import poll_parameters, schemas
 from pushup.net.api.bodies import NAME_LIMIT_BYTES
 from pushup.net.api.browser_client import NAMES
 from pushup.net.api.channel_routes import TTL_LIMIT_SECONDS
-from pushup.net.api.publishing import ACK_LIMIT_SECONDS
+from pushup.net.api.publishing import ACK_LIMIT_SECONDS, RESERVED_EVENTS
 from pushup.net.api.schemas import Format, PollLimits, PublicationLimits
 from pushup.net.http_errors import PROBLEM_TYPES, Problem
 
@@ -103,6 +103,10 @@ def test_limits_are_the_defaults() -> None:
     assert properties["ack_timeout"]["maximum"] == ACK_LIMIT_SECONDS
     assert SCHEMAS["Ttl"]["maximum"] == TTL_LIMIT_SECONDS
     assert SCHEMAS["Name"]["maxLength"] == NAME_LIMIT_BYTES
+
+
+def test_reserved_events_are_excluded() -> None:
+    assert set(SCHEMAS["EventName"]["not"]["enum"]) == RESERVED_EVENTS
 
 
 def test_the_parameters_of_a_poll_are_there() -> None:

@@ -101,7 +101,7 @@ class ServiceRequestor:
         return self._request(b"GET", url, headers, None, RETRIES)
 
     def post(self, url: bytes, headers: dict[bytes, bytes], body: bytes) -> Deferred[Reply]:
-        """Send a POST request, once. Fails as `get`."""
+        """Send a POST request, once. The body of a reply that is too long is left out. Fails as `get`."""
         return self._request(b"POST", url, headers, body, 0)
 
     def _request(
@@ -125,7 +125,7 @@ class ServiceRequestor:
             try:
                 producer = None if body is None else _Bytes(body)
                 response = await self._agent.request(method, url, headers, producer)
-                return Reply(response.code, await _body(response))
+                return Reply(response.code, await _body(response, is_needed=body is None))
             except (CancelledError, ConnectingCancelledError):
                 raise
             except Exception as error:
@@ -137,8 +137,9 @@ class ServiceRequestor:
         raise AssertionError
 
     def _no_reply(self, url: bytes, error: Exception) -> Unavailable:
-        reasons = getattr(error, "reasons", None)
-        cause = reasons[0].value if reasons else error
+        cause = error
+        while reasons := getattr(cause, "reasons", None):
+            cause = reasons[0].value
         where = urlsplit(url.decode()).netloc
         text = f"no reply from {self._name} at {where}: {type(cause).__name__}: {cause}"
         unavailable = Unavailable(text.rstrip(": ."), retry_after=RETRY_AFTER_SECONDS)
@@ -173,9 +174,9 @@ def _was_cancelled(error: Exception) -> bool:
     return any(reason.check(CancelledError) for reason in getattr(error, "reasons", ()))
 
 
-def _body(response: IResponse) -> Deferred[bytes]:
-    """The body of a response. Fails with ResponseFailed when it is incomplete or too long."""
-    body = _Body()
+def _body(response: IResponse, *, is_needed: bool) -> Deferred[bytes]:
+    """The body of a response. Fails with ResponseFailed when it is incomplete, or too long and needed."""
+    body = _Body(is_needed=is_needed)
     response.deliverBody(body)
     return body.whole
 
@@ -183,7 +184,8 @@ def _body(response: IResponse) -> Deferred[bytes]:
 class _Body(Protocol):
     """Collects a body up to REPLY_LIMIT_BYTES."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_needed: bool) -> None:
+        self._is_needed = is_needed
         self._parts: list[bytes] = []
         self._size = 0
         self.whole: Deferred[bytes] = Deferred(lambda _: self._abort())
@@ -197,7 +199,13 @@ class _Body(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.whole.called:
             return
-        if reason.check(ResponseDone, PotentialDataLoss) and self._size <= REPLY_LIMIT_BYTES:
+        if self._size > REPLY_LIMIT_BYTES:
+            if self._is_needed:
+                error = ValueError(f"it has more than {REPLY_LIMIT_BYTES} bytes")
+                self.whole.errback(ResponseFailed([Failure(error)]))
+            else:
+                self.whole.callback(b"")
+        elif reason.check(ResponseDone, PotentialDataLoss):
             self.whole.callback(b"".join(self._parts))
         else:
             self.whole.errback(ResponseFailed([reason]))

@@ -28,12 +28,15 @@ from pushup.backends.authorization import url_mistake
 from pushup.backends.limited_service import RETRY_AFTER_SECONDS
 from pushup.core.channel import Message
 from pushup.core.errors import Unavailable
-from pushup.core.webhooks import Webhook
+from pushup.core.webhooks import CLAIM_SECONDS, Webhook
 
 if TYPE_CHECKING:
     from pushup.backends.service_requestor import Reply, ServiceRequestor
 
 KEY_PREFIX = "whsec_"
+
+TIMEOUT_LIMIT_SECONDS = CLAIM_SECONDS - 1
+"""The longest call: one that takes longer would be made again while it runs."""
 
 NO_DATA = Raw(b"null")
 
@@ -50,7 +53,7 @@ class WebhookSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     webhook_at_most: int = 10
     """Maximum number of concurrent calls."""
     webhook_timeout_seconds: float = 10.0
-    """Maximum time of a call."""
+    """Maximum time of a call, at most `TIMEOUT_LIMIT_SECONDS`."""
 
     def mistakes(self) -> Iterator[tuple[str, str]]:
         """Each setting whose value cannot be used, and why."""
@@ -60,6 +63,11 @@ class WebhookSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if (self.webhook_url or self.webhook_key) and not 24 <= len(_secret(self.webhook_key)) <= 64:
             how = "echo whsec_$(openssl rand -base64 32)"
             yield "webhook_key", f"must be whsec_ and 24 to 64 bytes in base64; make one: {how}"
+        if self.webhook_timeout_seconds > TIMEOUT_LIMIT_SECONDS:
+            yield (
+                "webhook_timeout_seconds",
+                f"must be at most {TIMEOUT_LIMIT_SECONDS:g}; let a queue do what takes longer",
+            )
 
 
 def _secret(key: str) -> bytes:

@@ -19,6 +19,9 @@ from pushup.core.errors import PushUpError
 from pushup.core.state import ReplicatedState
 from pushup.node.expiry import SPREAD_SECONDS
 
+TOGETHER_SECONDS = 0.05
+"""What changes within this time is appended together."""
+
 TOGETHER_AT_MOST = 100
 """Members in one entry."""
 
@@ -67,10 +70,9 @@ class Leaving:
         now, next_leave = self._clock.seconds(), self._state().members.next_leave
         if self._broadcast.why_not_ready() is not None:
             self._refused_at = now
-        if next_leave is None:
-            self._asked.clear()
-        elif next_leave <= self._broadcast.now():
-            self._asked = {at: place for at, place in self._asked.items() if at >= next_leave}
+        first = math.inf if next_leave is None else next_leave
+        self._asked = {at: place for at, place in self._asked.items() if at >= first}
+        if first <= self._broadcast.now():
             self._timer.not_after(now + SPREAD_SECONDS * self._random())
 
     def stop(self) -> None:
@@ -91,7 +93,7 @@ class Leaving:
 
     def _appended(self, outcome: Outcome) -> None:
         if not isinstance(outcome, PushUpError):
-            self.look()  # there may be more
+            self._timer.not_after(self._clock.seconds() + TOGETHER_SECONDS)  # there may be more
 
     def _answered_by_all(self) -> int:
         """All living nodes have answered the questions up to this entry."""

@@ -87,7 +87,7 @@ class Node(HoldsState, Generic[H]):
         self._deadline_timer = Timer(clock, self._answer_due)
         self._tracer = Tracer(state=lambda: self.state, members=self.members, now=broadcast.now, name=name)
         self.trace, self.find_end, self.later = self._tracer.trace, broadcast.find_end, clock.callLater
-        self.readers = Readers(broadcast, state=lambda: self.state, seconds=clock.seconds)
+        self.readers = Readers(broadcast, state=lambda: self.state, soon=soon, seconds=clock.seconds)
         self.webhook_caller = WebhookCaller(broadcast, state=lambda: self.state, clock=clock, random=random)
         evictions = EvictionLog(lambda: self.state, clock.seconds, is_on=logs_evictions)
         looks = [part.look for part in (self._tracer, evictions, self.readers, self.webhook_caller)]

@@ -26,10 +26,7 @@ from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
-from pushup.node.leaving import GONE_SECONDS, TOGETHER_AT_MOST, Leaving
-
-TOGETHER_SECONDS = 0.05
-"""What changes within this time is appended together."""
+from pushup.node.leaving import GONE_SECONDS, TOGETHER_AT_MOST, TOGETHER_SECONDS, Leaving
 
 LOOK_SECONDS = 0.5
 

@@ -5,6 +5,7 @@ All nodes that have a `webhook_url` do this. The order decides who calls.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, get_args
@@ -26,6 +27,9 @@ from pushup.node.expiry import SPREAD_SECONDS
 
 TOLD_SECONDS = 0.05
 """Calls that end within this time are removed together."""
+
+LOG_SECONDS = 60.0
+"""The minimum time between two lines that say that calls fail."""
 
 ATTEMPTS = 12
 """How often the application is called about one message, within some 80 minutes."""
@@ -60,6 +64,7 @@ class WebhookCaller:
         self._busy = 0
         self._is_claiming = False
         self._is_failing = False
+        self._failure_logged_at = -math.inf
         self._told: list[str] = []
         self._clock = clock
         self._claim_timer = Timer(clock, self._claim)
@@ -126,7 +131,7 @@ class WebhookCaller:
         self.look()
 
     def _log_failure(self, row: Webhook, outcome: Result, result: bool | Failure) -> None:
-        """Log the first failure of several, and every call that is given up."""
+        """Log the first failure of several, once a minute at most, and every call that is given up."""
         reason = "it answered 410 (Gone)"
         if isinstance(result, Failure):
             error = result.value
@@ -134,8 +139,8 @@ class WebhookCaller:
         if outcome == "given_up":
             text = "webhook_url did not take the call {id}, and there is no other attempt: {reason}"
             _log.warn(text, id=row.id, reason=reason)
-        elif not self._is_failing:
-            self._is_failing = True
+        elif not self._is_failing and (now := self._clock.seconds()) - self._failure_logged_at >= LOG_SECONDS:
+            self._is_failing, self._failure_logged_at = True, now
             _log.warn("webhook_url does not take calls, which will be repeated: {reason}", reason=reason)
 
     def _remove(self) -> None:

@@ -99,7 +99,7 @@ class SteppedAgent:
         headers: Headers | None = None,
         bodyProducer: IBodyProducer | None = None,  # noqa: N803
     ) -> Deferred[IResponse]:
-        assert bodyProducer is None
+        assert (bodyProducer is None) == (method == b"GET")
 
         def cancel(response: Deferred[IResponse]) -> None:
             request.cancelled = True

@@ -181,6 +181,30 @@ def test_too_long_a_body_in_one_piece() -> None:
     assert isinstance(outcome.error, Unavailable)
 
 
+def test_too_long_a_body_of_a_reply_to_a_post() -> None:
+    """Its status says what matters; the rest is not read."""
+    requestor = Requestor()
+    outcome = Outcome(requestor.requestor.post(b"http://app/unread", {}, b"{}"))
+    response = requestor.agent.last.begin_reply(200)
+    response.send(b"x" * (REPLY_LIMIT_BYTES + 1))
+    assert response.transport.closings == 1
+    response.end(reason=ConnectionLost())
+    assert outcome.result == Reply(200, b"")
+
+
+@pytest.mark.parametrize(("size", "why"), [(REPLY_LIMIT_BYTES + 1, "more than 65536 bytes"), (1, "ConnectionLost")])
+def test_why_a_body_is_no_reply(size: int, why: str) -> None:
+    """Operators read it in the log."""
+    requestor = Requestor()
+    outcome = requestor.get()
+    while not outcome.fired:
+        reason = ResponseFailed([Failure(ConnectionLost())])  # type: ignore[no-untyped-call]
+        requestor.agent.last.begin_reply().end(b"x" * size, reason)
+        requestor.clock.advance(RETRY_SECONDS)
+    assert why in str(outcome.error)
+    assert "twisted" not in str(outcome.error)
+
+
 def test_concurrent_requests_are_limited() -> None:
     """A retry in its pause counts as well; further requests wait, and beyond the queue they are refused."""
     requestor = Requestor(at_most=2, queue_limit=1)

@@ -11,12 +11,13 @@ from twisted.internet.task import Clock
 from pushup.backends.authorization import Authorization
 from pushup.backends.decision import Decision
 from pushup.backends.tickets import Tickets
+from pushup.broadcast.memory import MemoryBroadcast
 from pushup.core.limits import Limits
 from pushup.net.api.access import Access
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.poll_access import PollAccess
 from pushup.node.node import Node
-from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import Client, InMemoryServer
 
 SECONDS = 60
@@ -70,6 +71,7 @@ class AuthorizedNode(InMemoryNode):
         limit_bytes: int = 10**6,
         wall_ahead: float = 0.0,
         limits: Limits | None = None,
+        broadcast: type[MemoryBroadcast | AroundMemory] = MemoryBroadcast,
     ) -> None:
         self.limit_bytes = limit_bytes
         self.wall_ahead = wall_ahead
@@ -80,6 +82,7 @@ class AuthorizedNode(InMemoryNode):
             limits=limits or Limits(strict_channels=strict_channels, retention_seconds=600.0),
             rules=ChannelRules("application"),
             poll_access=self._access,
+            broadcast=broadcast,
         )
 
     def _access(self, node: Node[Any], access: Access, clock: Clock) -> PollAccess:

@@ -66,6 +66,9 @@ UNREAD_LIMIT_SECONDS = 86_400.0
 SUBJECTS_LIMIT = 100
 """Subjects that a message can wait for."""
 
+READERS_LIMIT = 10_000
+"""Those of all messages of a publication, each counted for each channel of its message: 15 ms of each node."""
+
 NUMBER_LIMIT = 2**53
 """Numbers of producers are below this: JSON has larger ones, but JavaScript rounds them."""
 
@@ -278,6 +281,10 @@ def _check_size(drafts: tuple[Draft, ...], limits: PublicationLimits, field: str
             "(publication_channels_limit); publish them in several requests",
             field=field,
         )
+    readers = sum([len(draft.channels) * len(draft.unread.subjects) for draft in drafts if draft.unread is not None])
+    if readers > READERS_LIMIT:
+        text = f"subjects times channels can be at most {READERS_LIMIT} in one publication, and are {readers}"
+        raise BadRequest(f"{text}; publish in several requests", field=field)
 
 
 def write_published(published: Published, as_list: bool, confirmed: Confirmation | None = None) -> bytes:

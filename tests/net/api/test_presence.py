@@ -196,6 +196,18 @@ def test_a_thousand_come_at_once(node: PresenceNode) -> None:
     node.check()
 
 
+def test_a_thousand_leave_at_once(node: PresenceNode) -> None:
+    """The last of them leaves as soon as one alone would."""
+    for number in range(1000):
+        node.application.subject = f"user{number}"
+        node.begin("GET", "/v1/poll?channel=room:1&timeout=0")
+    node.advance(1)
+    assert node.call("GET", "/v1/presence?channel=room:1").json["count"] == 1000
+    node.advance(LEAVE)
+    assert node.there() == []
+    node.check()
+
+
 def test_a_question_is_answered(node: PresenceNode) -> None:
     """Another node was told that this one is gone."""
     node.poll_as("ann", timeout=60)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from twisted.internet.defer import Deferred
 
+from pushup.broadcast import OnOutcome
 from pushup.core.channel import Message
-from pushup.core.commands import Claim
+from pushup.core.commands import Claim, Command, Read
 from pushup.core.errors import Unavailable
 from pushup.core.limits import Limits
 from pushup.core.webhooks import CLAIM_SECONDS, Webhook
-from pushup.node.readers import AHEAD_SECONDS
+from pushup.node.readers import AHEAD_SECONDS, READ_AT_MOST
 from pushup.node.webhook_caller import ATTEMPTS
 from tests.net.api.test_streaming import take
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.event_reader import Event
-from tests.net.in_memory_node import RecordingExchange
+from tests.net.in_memory_node import AroundMemory, RecordingExchange
+from tests.net.observed_log import logged_at
 
 AFTER = 60
 
@@ -170,6 +172,38 @@ def test_a_cursor_that_this_node_does_not_reach(node: UnreadNode) -> None:
     assert node.called.subjects == [("ann",)]
 
 
+def test_more_messages_than_one_entry_takes(node: UnreadNode) -> None:
+    """Whoever has seen the last of them has seen all, though no other poll comes in time."""
+    message = {"channels": ["a"], "data": 1, "unread_after": AFTER, "for": ["ann"]}
+    for _ in range(2 * READ_AT_MOST // 100 + 1):
+        last = node.call("POST", "/v1/messages", {"messages": [message] * 100}).json["cursor"]
+    node.seen("ann", last, timeout=60)
+    assert node.metric("webhooks_waiting") == 0
+
+
+class _RefusesReads(AroundMemory):
+    """The message log cannot be reached when somebody reads, until a test says so."""
+
+    is_gone = True
+
+    def append(self, command: Command, then: OnOutcome) -> None:
+        if self.is_gone and isinstance(command, Read):
+            then(Unavailable("the message log cannot be reached"))
+        else:
+            self._broadcast.append(command, then)
+
+
+def test_a_reading_that_is_refused_is_noted_later() -> None:
+    """The poll that says so may be held until the message is due."""
+    node = UnreadNode(broadcast=_RefusesReads)
+    node.seen("ann", node.ask("ann", after=20), timeout=60)
+    node.advance(AHEAD_SECONDS + 5)
+    assert node.metric("webhooks_waiting") == 1
+    cast(_RefusesReads, node.broadcast).is_gone = False
+    node.advance(15)
+    assert node.called.calls == []
+
+
 def test_a_stream_is_asked_until_its_client_says(node: UnreadNode) -> None:
     mine, other = node.stream("ann"), node.stream("eve")
     take(mine), take(other)
@@ -221,6 +255,17 @@ def test_an_application_that_fails_is_called_again(node: UnreadNode) -> None:
     assert node.metric("webhooks_total", outcome="failed") == ATTEMPTS - 1
     assert node.metric("webhooks_total", outcome="given_up") == 1
     assert node.metric("webhooks_waiting") == 0
+
+
+def test_an_application_that_fails_now_and_then(node: UnreadNode) -> None:
+    """The log says so once a minute, and not with each call."""
+    with logged_at("warn") as lines:
+        for number in range(20):
+            node.called.answer = Unavailable("webhook_url answered 500") if number % 2 else True
+            node.ask("ann", after=1)
+            node.advance(5)
+    assert len(node.called.calls) > 20
+    assert lines == 2 * ["webhook_url does not take calls, which will be repeated: webhook_url answered 500"]
 
 
 def test_an_application_that_wants_no_call(node: UnreadNode) -> None:
@@ -310,6 +355,17 @@ def test_a_batch_has_it_in_its_messages(node: UnreadNode) -> None:
     body = {"messages": [{"channels": ["a"], "data": 1}], "unread_after": 5, "for": ["ann"]}
     result = node.call("POST", "/v1/messages", body)
     assert (result.status, result.json["field"]) == (400, "unread_after")
+
+
+def test_a_publication_with_too_many_readers(node: UnreadNode) -> None:
+    """Each node would serve nobody else for long."""
+    subjects = [f"user{number}" for number in range(100)]
+    message = {"channels": [f"c{number}" for number in range(100)], "data": 1, "unread_after": 5, "for": subjects}
+    assert node.call("POST", "/v1/messages", message).status == 201
+    other = {**message, "channels": ["a"], "for": ["ann"]}
+    result = node.call("POST", "/v1/messages", {"messages": [message, other]})
+    assert (result.status, result.json["field"]) == (400, "messages")
+    assert node.metric("webhooks_waiting") == 1
 
 
 def test_a_server_that_calls_nobody() -> None:
