@@ -69,10 +69,9 @@ class Leaving:
         now, next_leave = self._clock.seconds(), self._state().members.next_leave
         if self._broadcast.why_not_ready() is not None:
             self._refused_at = now
-        if next_leave is None:
-            self._asked.clear()
-        elif next_leave <= self._broadcast.now():
-            self._asked = {at: place for at, place in self._asked.items() if at >= next_leave}
+        first = math.inf if next_leave is None else next_leave
+        self._asked = {at: place for at, place in self._asked.items() if at >= first}
+        if first <= self._broadcast.now():
             self._timer.not_after(now + SPREAD_SECONDS * self._random())
 
     def stop(self) -> None:
