@@ -19,15 +19,8 @@ from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
 from pushup.node.expiry import SPREAD_SECONDS
-from pushup.node.presence import (
-    ANSWER_SECONDS,
-    GONE_SECONDS,
-    LOOK_SECONDS,
-    TOGETHER_AT_MOST,
-    TOGETHER_SECONDS,
-    Presence,
-    PresenceLimits,
-)
+from pushup.node.leaving import GONE_SECONDS, TOGETHER_AT_MOST, TOGETHER_SECONDS
+from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, LOOK_SECONDS, Presence, PresenceLimits
 
 EPOCH = "e1"
 GRACE, HIDDEN = 16.25, 32.25
@@ -68,10 +61,13 @@ class Order:
             cast(Broadcast, self),
             PresenceLimits(presence_grace_seconds=GRACE, presence_hidden_seconds=HIDDEN),
             state=lambda: self.state,
-            members=lambda: [Member(name, "", (), "", 0, "") for name in self.others],
+            members=lambda: [Member(name, "", (), str(self.state.cursor), 0, "") for name in self.others],
             clock=self.clock,
             random=lambda: self.random,
         )
+
+    def why_not_ready(self) -> None:
+        """It always is."""
 
     def now(self) -> float:
         return 1000.0 + self.clock.seconds()
@@ -116,8 +112,12 @@ def here(*keys: Key, data: str = "null", node: str = "2") -> Here:
     return Here(node, tuple([Attendance(*key, Raw(data.encode())) for key in keys]))
 
 
-def away(*keys: Key, seconds: float = ANSWER_SECONDS, is_closed: bool = False) -> Away:
-    return Away("2", keys, seconds, is_closed)
+def away(*keys: Key, seconds: float = GRACE / 2 + ANSWER_SECONDS) -> Away:
+    return Away("2", keys, seconds)
+
+
+def closed(*keys: Key) -> Away:
+    return Away("2", keys, ANSWER_SECONDS, is_closed=True)
 
 
 @pytest.fixture
@@ -142,9 +142,9 @@ def test_an_entry_has_only_so_many(order: Order) -> None:
     for _, subject in keys:
         order.node.seen(held(subject).grant, held(subject).selection)
     assert order.after(TOGETHER_SECONDS) == [here(*keys[:-1]), here(keys[-1])]
-    order.after(GRACE - TOGETHER_SECONDS)
+    order.after(GRACE / 2 - TOGETHER_SECONDS)
     assert order.after(LOOK_SECONDS) == [away(*keys[:-1]), away(keys[-1])]
-    asked = order.after(ANSWER_SECONDS + LOOK_SECONDS)
+    asked = order.after(GRACE / 2 + ANSWER_SECONDS + LOOK_SECONDS)
     assert [len(command.members) for command in asked if isinstance(command, Leave)] == [TOGETHER_AT_MOST, 1]
     assert order.state.members.count("room") == 0
 
@@ -178,21 +178,22 @@ def test_a_full_table_is_not_asked_for_room() -> None:
 # Leaving.
 
 
-def test_who_does_not_come_back_is_asked_about_after_the_grace(order: Order) -> None:
+def test_who_does_not_come_back_is_asked_about_at_half_of_the_grace(order: Order) -> None:
     poll = held("ann")
     order.joined(poll, held("bob"))
     order.node.ends(poll)
-    assert order.after(GRACE) == []
+    assert order.after(GRACE / 2) == []
     assert order.after(LOOK_SECONDS) == [away(ANN)]
-    assert order.after(ANSWER_SECONDS + LOOK_SECONDS) == [Leave((ANN,))]
+    assert order.after(GRACE / 2 + ANSWER_SECONDS - LOOK_SECONDS) == []
+    assert order.after(2 * LOOK_SECONDS) == [Leave((ANN,))]
 
 
 def test_a_hidden_page_has_more_time(order: Order) -> None:
     poll = held("ann", hidden=True)
     order.joined(poll)
     order.node.ends(poll)
-    assert order.after(HIDDEN) == []
-    assert order.after(LOOK_SECONDS) == [away(ANN)]
+    assert order.after(HIDDEN / 2) == []
+    assert order.after(LOOK_SECONDS) == [away(ANN, seconds=HIDDEN / 2 + ANSWER_SECONDS)]
 
 
 def test_nodes_say_that_somebody_has_left_after_a_random_time(order: Order) -> None:
@@ -200,7 +201,7 @@ def test_nodes_say_that_somebody_has_left_after_a_random_time(order: Order) -> N
     order.random = 0.5
     order.joined(held("ann"))
     order.order(Here("1", (Attendance(*BOB),)))
-    order.order(Away("1", (BOB,), 0.5))
+    order.order(Away("1", (BOB,), LOOK_SECONDS / 2))
     assert order.after(LOOK_SECONDS - TOGETHER_SECONDS + SPREAD_SECONDS * 0.4) == []
     assert order.after(SPREAD_SECONDS * 0.2) == [Leave((BOB,))]
 
@@ -212,7 +213,7 @@ def test_a_page_that_closes(order: Order) -> None:
     order.appended = []
     order.node.closes("ann", ("room", "room", "other"))
     order.node.closes("zoe", ("room",))
-    assert order.appended == [away(ANN, is_closed=True)]
+    assert order.appended == [closed(ANN)]
     order.node.ends(poll)
     order.after(LOOK_SECONDS / 4)
     order.order(Here("1", (Attendance(*ANN),)))
@@ -228,8 +229,10 @@ def test_a_page_that_closes_in_the_grace_is_forgotten(order: Order) -> None:
     order.joined(poll)
     order.node.ends(poll)
     order.node.closes("ann", ("room",))
-    order.order(Configure(Limits()))  # no channel has presence any more, and nothing is left to look at
-    order.after(2 * LOOK_SECONDS)
+    order.order(
+        Configure(Limits())
+    )  # no channel has presence any more, and nothing is left to look at once they have left
+    order.after(ANSWER_SECONDS + 2 * LOOK_SECONDS)
     assert order.clock.getDelayedCalls() == []
 
 
@@ -237,16 +240,15 @@ def test_a_page_that_closes_after_its_user_was_forgotten(order: Order) -> None:
     """The state still has the member."""
     order.order(here(ANN, node="1"))
     order.node.closes("ann", ("room",))
-    assert order.appended == [away(ANN, is_closed=True)]
+    assert order.appended == [closed(ANN)]
 
 
 def test_another_page_of_the_user_is_seen_to_follow(order: Order) -> None:
-    """Half a second later: the one that has closed may have been this one."""
+    """A moment later: the one that has closed may have been this one."""
     order.joined(held("ann"))
-    order.after(LOOK_SECONDS - TOGETHER_SECONDS)
-    order.after(LOOK_SECONDS * 0.6)
+    order.until(CLOSING_SECONDS * 0.8)
     order.order(Away("1", (ANN,), 9.0, is_closed=True))
-    assert order.after(LOOK_SECONDS * 0.4 + TOGETHER_SECONDS) == []
+    assert order.until(CLOSING_SECONDS * 2) == []
     assert order.after(LOOK_SECONDS) == [here(ANN)]
     assert order.after(LOOK_SECONDS) == []
 
@@ -274,15 +276,15 @@ def test_a_page_that_closes_elsewhere_ends_the_grace_here(order: Order) -> None:
 
 
 def test_a_question_is_answered_for_those_who_follow(order: Order) -> None:
-    """And in their grace, to its very end."""
+    """And in half of their grace, to its very end."""
     poll = held("ann")
     order.joined(poll)
     assert order.is_answered(ANN)
     order.until(1.0)
     order.node.ends(poll)
-    order.until(GRACE)
+    order.until(GRACE / 2)
     assert order.is_answered(ANN)
-    order.until(1.0 + GRACE)
+    order.until(1.0 + GRACE / 2)
     order.order(Away("2", (ANN,), 9.0))
     assert order.after(LOOK_SECONDS) == []
 
@@ -351,7 +353,7 @@ def test_what_was_refused_is_appended_again(order: Order) -> None:
     order.node.closes("ann", ("room",))
     order.node.ends(poll)
     order.refusal = None
-    assert order.after(LOOK_SECONDS) == [away(ANN), away(ANN, is_closed=True)]
+    assert order.after(LOOK_SECONDS) == [away(ANN, seconds=ANSWER_SECONDS), closed(ANN)]
 
 
 def test_who_has_left_meanwhile_is_not_appended_again() -> None:
@@ -363,7 +365,7 @@ def test_who_has_left_meanwhile_is_not_appended_again() -> None:
     order.node.closes("ann", ("room",))
     order.node.ends(poll)
     order.refusal = None
-    assert order.after(3 * LOOK_SECONDS) == [away(ANN, is_closed=True)]
+    assert order.after(3 * LOOK_SECONDS) == [closed(ANN)]
 
 
 def test_another_state(order: Order) -> None:
@@ -392,7 +394,7 @@ def test_presence_that_is_switched_on() -> None:
     poll = held("ann")
     order.joined(poll)
     order.node.ends(poll)
-    assert away(ANN) in order.after(GRACE + LOOK_SECONDS)
+    assert away(ANN) in order.after(GRACE / 2 + LOOK_SECONDS)
 
 
 def test_members_of_a_state_that_nobody_follows_here(order: Order) -> None:
@@ -411,3 +413,17 @@ def test_a_node_that_stops_appends_nothing(order: Order) -> None:
     order.node.stop()
     assert order.after(2 * GRACE) == []
     assert order.clock.getDelayedCalls() == []
+
+
+def test_a_node_that_stops_claims_those_who_were_here_last(order: Order) -> None:
+    """Or they would have only what is left of the grace when the node asks that has seen them before."""
+    polls = [held("ann"), held("bob"), held("cy")]
+    order.joined(*polls)
+    for key in (ANN, BOB, ("room", "cy")):
+        order.order(here(key, node="1"))
+    order.node.ends(polls[0])
+    order.node.ends(polls[1])
+    order.node.closes("bob", ("room",))
+    order.appended = []
+    order.node.stop()
+    assert order.appended == [here(ANN, ("room", "cy"))]

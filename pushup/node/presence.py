@@ -167,10 +167,7 @@ class Presence:
     # What the node tells it.
 
     def applied(self, touched: Touched) -> None:
-        """An entry asks about members, each with whether its page has closed, or says who follows by some node.
-
-        That may be this one, some time ago: an entry can be on its way for long.
-        """
+        """An entry asks about members, or says who follows by a node: maybe this one, if it was on its way for long."""
         now, here = self._clock.seconds(), touched.answered
         if here is not None and here.node == self._broadcast.node_id:
             self._orphans += [member.key for member in here.members if member.key not in self._followers]
@@ -193,16 +190,15 @@ class Presence:
         for key, follower in self._followers.items():
             if self._is_here(follower):
                 self._claim(key, follower)
-        # It may have members of this node who follow no more: of the process before (a worker that was replaced, or a
-        # server with a journal), or because it is older than what this node knew.
+        # They may follow no more: this process or this state is newer than the other.
         self._orphans = self._state().members.held_by(self._broadcast.node_id)
         self._look_later()
 
     def stop(self) -> None:
-        """Claim those who were here last, so that other nodes ask about them, too. Append nothing after that."""
-        now, members = self._clock.seconds(), self._state().members
-        for key in [key for key, follower in self._followers.items() if follower.until > now]:
-            if (row := members.member(key)) is not None and row.holder != self._broadcast.node_id:
+        """Claim those who were here last, so that other nodes ask about them, too; append nothing after that."""
+        for key, follower in self._followers.items():
+            row = self._state().members.member(key)
+            if row is not None and row.holder != self._broadcast.node_id and self._is_here(follower):
                 self._new[key] = None
         self._append_new()
         for part in (self._append_timer, self._leaving, self._look_timer):

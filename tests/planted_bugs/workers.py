@@ -74,8 +74,8 @@ BUGS = (
         (
             Edit(
                 f"{HUB}/hub.py",
-                "serving = [worker for worker in self._workers if worker.member is not None]",
-                "serving = [*self._workers]",
+                "for link in serving:",
+                "for link in [worker.link for worker in self._workers]:",
             ),
         ),
         test="tests/broadcast/hub/test_hub_model.py",

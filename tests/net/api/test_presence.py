@@ -14,8 +14,8 @@ from pushup.core.channel import Message
 from pushup.core.errors import Refusal
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.webhooks import OCCUPANCY_SECONDS, Webhook
-from pushup.node.leaving import GONE_SECONDS, PATIENCE_SECONDS
-from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, LOOK_SECONDS, TOGETHER_SECONDS, PresenceLimits
+from pushup.node.leaving import GONE_SECONDS, PATIENCE_SECONDS, TOGETHER_SECONDS
+from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, LOOK_SECONDS, PresenceLimits
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.in_memory_node import RecordingExchange
 
