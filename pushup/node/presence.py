@@ -203,11 +203,11 @@ class Presence:
 
     def stop(self) -> None:
         """Claim those who were here last, so that other nodes ask about them, too. Append nothing after that."""
-        now, members = self._clock.seconds(), self._state().members
-        for key in [key for key, follower in self._followers.items() if follower.until > now]:
-            if (row := members.member(key)) is not None and row.holder != self._broadcast.node_id:
-                self._new[key] = None
-        self._append_new()
+        now, me, row_of = self._clock.seconds(), self._broadcast.node_id, self._state().members.member
+        last = [(key, one.data) for key, one in self._followers.items() if one.until > now]
+        new = [Attendance(*key, data) for key, data in last if (row := row_of(key)) is not None and row.holder != me]
+        for n in range(0, len(new), TOGETHER_AT_MOST):
+            self._broadcast.append(Here(me, tuple(new[n : n + TOGETHER_AT_MOST])), lambda outcome: None)
         for timer in (self._append_timer, self._leave_timer, self._look_timer):
             timer.stop()
 

@@ -335,7 +335,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("members", type=int, nargs="?", default=1000)
     parser.add_argument("seed", type=int, nargs="?", default=os.getpid())
-    parser.add_argument("--faults", nargs="*", help="such as kill 'stop 5'; without it all of them, in an order by the seed")
+    parser.add_argument("--faults", nargs="*", help="such as kill 'stop 5'; without it all, shuffled")
     options = parser.parse_args()
     started = time.monotonic()
 
