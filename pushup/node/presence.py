@@ -196,11 +196,11 @@ class Presence:
 
     def stop(self) -> None:
         """Claim those who were here last, so that other nodes ask about them, too; append nothing after that."""
-        for key, follower in self._followers.items():
-            row = self._state().members.member(key)
-            if row is not None and row.holder != self._broadcast.node_id and self._is_here(follower):
-                self._new[key] = None
-        self._append_new()
+        me, row_of = self._broadcast.node_id, self._state().members.member
+        last = [(key, each.data) for key, each in self._followers.items() if self._is_here(each)]
+        new = [Attendance(*key, data) for key, data in last if (row := row_of(key)) is not None and row.holder != me]
+        for n in range(0, len(new), TOGETHER_AT_MOST):
+            self._broadcast.append(Here(me, tuple(new[n : n + TOGETHER_AT_MOST])), lambda _: None)
         for part in (self._append_timer, self._leaving, self._look_timer):
             part.stop()
 
