@@ -206,6 +206,16 @@ def test_nodes_say_that_somebody_has_left_after_a_random_time(order: Order) -> N
     assert order.after(SPREAD_SECONDS * 0.2) == [Leave((BOB,))]
 
 
+def test_another_node_has_said_it_first(order: Order) -> None:
+    order.random = 0.5
+    order.joined(held("ann"))
+    order.order(Here("1", (Attendance(*BOB),)))
+    order.order(Away("1", (BOB,), 0.5))
+    order.after(LOOK_SECONDS - TOGETHER_SECONDS + SPREAD_SECONDS * 0.4)
+    order.order(Leave((BOB,)))
+    assert order.after(SPREAD_SECONDS) == []
+
+
 def test_a_page_that_closes(order: Order) -> None:
     """Its user is asked about at once, wherever they follow; there is no grace. Coming back ends that."""
     poll = held("ann")
@@ -368,13 +378,14 @@ def test_who_has_left_meanwhile_is_not_appended_again() -> None:
     assert order.after(3 * LOOK_SECONDS) == [closed(ANN)]
 
 
-def test_another_state(order: Order) -> None:
+@pytest.mark.parametrize("late", [0.0, 0.25])
+def test_another_state(order: Order, late: float) -> None:
     """Has who follows here as soon as it is there, and in their grace; nobody else stays by this node."""
     polls = [held("ann"), held("bob"), held("cy")]
     order.joined(*polls)
     order.until(1.0)
     order.node.ends(polls[2])
-    order.until(1.0 + GRACE)
+    order.until(1.0 + GRACE + late)
     order.node.ends(polls[1])
     order.state = ReplicatedState(order.state.limits, epoch=EPOCH)
     order.order(here(("room", "zoe")))
@@ -395,6 +406,16 @@ def test_presence_that_is_switched_on() -> None:
     order.joined(poll)
     order.node.ends(poll)
     assert away(ANN) in order.after(GRACE / 2 + LOOK_SECONDS)
+
+
+def test_presence_that_is_switched_off(order: Order) -> None:
+    """Who follows then leaves as ever."""
+    poll = held("ann")
+    order.joined(poll)
+    order.order(Configure(Limits()))
+    order.after(LOOK_SECONDS)
+    order.node.ends(poll)
+    assert order.after(GRACE / 2 + LOOK_SECONDS) == [away(ANN)]
 
 
 def test_members_of_a_state_that_nobody_follows_here(order: Order) -> None:
