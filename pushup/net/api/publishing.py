@@ -66,6 +66,9 @@ UNREAD_LIMIT_SECONDS = 86_400.0
 SUBJECTS_LIMIT = 100
 """Subjects that a message can wait for."""
 
+READERS_LIMIT = 10_000
+"""Those of all messages of a publication, each counted for each channel of its message: 15 ms of each node."""
+
 NUMBER_LIMIT = 2**53
 """Numbers of producers are below this: JSON has larger ones, but JavaScript rounds them."""
 
@@ -122,10 +125,12 @@ class Publishing:
         command, as_list, ack, seconds = read_publication(
             request.body, key or None, self._limits, grant.key_name, traceparent
         )
+        readers = 0
         for draft in command.messages:
             check_channels(grant, "publish", draft.channels, self._node, self._rules)
             if draft.unread is not None:
-                self._check_unread(grant)
+                readers += len(draft.channels) * len(draft.unread.subjects)
+                self._check_unread(grant, readers)
         if grant.is_of_token and command.producer is not None:
             raise Forbidden("only publish keys have producers, not tokens", field="producer")
         self._quotas.use_up("bytes_per_second", len(request.body), grant, exchange)
@@ -152,12 +157,15 @@ class Publishing:
 
         self._node.submit(command, on_outcome)
 
-    def _check_unread(self, grant: Grant) -> None:
+    def _check_unread(self, grant: Grant, readers: int) -> None:
         """Raises: Forbidden, BadRequest."""
         if grant.is_of_token:
             raise Forbidden("only publish keys can say who should read a message, not tokens", field="unread_after")
         if not self._node.webhook_caller.is_on:
             raise BadRequest("set webhook_url: this server cannot tell who has not read it", field="unread_after")
+        if readers > READERS_LIMIT:
+            text = f"subjects times channels can be at most {READERS_LIMIT} in one publication"
+            raise BadRequest(f"{text}; publish in several requests", field="for")
 
     def _confirm(
         self, published: Published, as_list: bool, ack: Ack, seconds: float, exchange: Exchange, began_at: float

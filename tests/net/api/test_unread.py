@@ -357,6 +357,17 @@ def test_a_batch_has_it_in_its_messages(node: UnreadNode) -> None:
     assert (result.status, result.json["field"]) == (400, "unread_after")
 
 
+def test_a_publication_with_too_many_readers(node: UnreadNode) -> None:
+    """Each node would serve nobody else for long."""
+    subjects = [f"user{number}" for number in range(100)]
+    message = {"channels": [f"c{number}" for number in range(100)], "data": 1, "unread_after": 5, "for": subjects}
+    assert node.call("POST", "/v1/messages", message).status == 201
+    other = {**message, "channels": ["a"], "for": ["ann"]}
+    result = node.call("POST", "/v1/messages", {"messages": [message, other]})
+    assert (result.status, result.json["field"]) == (400, "for")
+    assert node.metric("webhooks_waiting") == 1
+
+
 def test_a_server_that_calls_nobody() -> None:
     node = AuthorizedNode()
     result = node.call("POST", "/v1/messages", {"channels": ["a"], "data": 1, "unread_after": 5, "for": ["ann"]})
