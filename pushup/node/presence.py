@@ -57,17 +57,17 @@ class PresenceLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class _Follower:
     """A member as this node sees it: how many polls and streams it holds, and until when it waits for the next.
 
-    `is_closing`: a page has said that it closes, and what it held may not have ended yet.
+    `is_closing`: a page has said that it closes, and what it held may not have ended yet. `data`: of the latest token,
+    as `given` with the time when it was issued. Told once, or two pages with different ones would go on for ever.
     """
 
-    __slots__ = ("count", "data", "grace", "is_closing", "until")
+    __slots__ = ("count", "data", "given", "grace", "is_closing", "is_told", "until")
 
     def __init__(self) -> None:
         self.count = 0
-        self.until = 0.0
-        self.grace = 0.0
-        self.is_closing = False
-        self.data = NULL
+        self.until = self.grace = 0.0
+        self.is_closing = self.is_told = False
+        self.data, self.given = NULL, (0.0, b"")
 
 
 class Presence:
@@ -155,8 +155,9 @@ class Presence:
             follower.count += 1
             follower.is_closing = False
             follower.grace = limits.presence_hidden_seconds if selection.hidden else limits.presence_grace_seconds
-            if grant.presence:
-                follower.data = Raw(grant.presence)
+            given = grant.issued_at, grant.presence
+            if grant.presence and given != follower.given and grant.issued_at >= follower.given[0]:
+                follower.data, follower.given, follower.is_told = Raw(grant.presence), given, False
             self._claim(key, follower)
         if keys:
             self._look_later()
@@ -194,6 +195,7 @@ class Presence:
         """The node has another state: claim there whoever follows here."""
         now = self._clock.seconds()
         for key, follower in self._followers.items():
+            follower.is_told = False
             if follower.count or follower.until > now:
                 self._claim(key, follower)
         # It may have members of this node who follow no more: of the process before (a worker that was replaced, or a
@@ -212,15 +214,17 @@ class Presence:
         """Append `Here` soon, if the state does not say so."""
         members = self._state().members
         row = members.member(key)
-        is_known = row is not None and not row.leaves_at and follower.data in (NULL, row.data)
+        is_known = row is not None and not row.leaves_at and (follower.is_told or follower.data in (NULL, row.data))
         if not is_known and not (row is None and members.is_full):
             self._new[key] = None
             self._append_timer.not_after(self._clock.seconds() + TOGETHER_SECONDS)
 
     def _append_new(self) -> None:
         new, self._new = self._new, {}
-        followers = self._followers
-        known = [Attendance(*key, followers[key].data) for key in new if key in followers]
+        told = [(key, self._followers[key]) for key in new if key in self._followers]
+        for _, follower in told:
+            follower.is_told = True
+        known = [Attendance(*key, follower.data) for key, follower in told]
         for n in range(0, len(known), TOGETHER_AT_MOST):
             self._submit(Here(self._broadcast.node_id, tuple(known[n : n + TOGETHER_AT_MOST])))
 
@@ -233,10 +237,7 @@ class Presence:
         self._broadcast.append(command, partial(self._submitted, command))
 
     def _submitted(self, command: Command, outcome: Outcome) -> None:
-        """What was refused is tried again, a second later; who leaves and which nodes are gone is looked for anyway.
-
-        If many leave, the next ones follow soon.
-        """
+        """What was refused is tried again, a second later; who leaves and which nodes are gone is looked for anyway."""
         if isinstance(outcome, PushUpError):
             if isinstance(command, Here):
                 self._new |= dict.fromkeys([member.key for member in command.members])
@@ -244,7 +245,7 @@ class Presence:
             elif isinstance(command, Away):
                 self._clock.callLater(LOOK_SECONDS, self._submit, command)
         elif isinstance(command, Leave):
-            self._leave_timer.not_after(self._clock.seconds() + TOGETHER_SECONDS)
+            self._leave_timer.not_after(self._clock.seconds() + TOGETHER_SECONDS)  # the next ones, if there are more
 
     def _look(self) -> None:
         """Once a second, while there are channels with members."""
