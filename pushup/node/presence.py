@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from heapq import heappop, heappush
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 from twisted.internet.interfaces import IReactorTime
 
 from pushup.broadcast import Broadcast, Member
@@ -26,6 +26,7 @@ from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
+from pushup.node.follower import Follower
 from pushup.node.leaving import GONE_SECONDS, TOGETHER_AT_MOST, TOGETHER_SECONDS, Leaving
 
 LOOK_SECONDS = 0.5
@@ -44,23 +45,6 @@ class PresenceLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How long after its last poll or stream a member leaves."""
     presence_hidden_seconds: float = 90.0
     """The same for a page that has said that it is hidden: browsers slow it down."""
-
-
-class _Follower:
-    """A member as this node sees it: how many polls and streams it holds, and until when it waits before it asks.
-
-    `is_closing`: a page has said that it closes, and what it held may not have ended yet.
-    """
-
-    __slots__ = ("count", "data", "grace", "is_closing", "until")
-
-    until: float
-    grace: float
-    is_closing: bool
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.data = NULL
 
 
 class Presence:
@@ -83,7 +67,7 @@ class Presence:
         self._members = members
         self._clock = clock
         self._leaving = Leaving(broadcast, state=state, members=members, clock=clock, random=random)
-        self._followers: dict[Key, _Follower] = {}
+        self._followers: dict[Key, Follower] = {}
         self._held: dict[HeldOnGrant, list[Key]] = {}
         self._ends: list[tuple[float, Key]] = []  # a heap; those of followers that have come back are ignored
         self._new: dict[Key, None] = {}  # to be appended
@@ -144,12 +128,11 @@ class Presence:
         limits = self._limits
         keys = self._keys(grant.subject, selection.channels)
         for key in keys:
-            follower = self._followers.setdefault(key, _Follower())
+            follower = self._followers.setdefault(key, Follower())
             follower.count += 1
             follower.is_closing = False
             follower.grace = limits.presence_hidden_seconds if selection.hidden else limits.presence_grace_seconds
-            if grant.presence:
-                follower.data = Raw(grant.presence)
+            follower.take_data(grant)
             self._claim(key, follower)
         if keys:
             self._look_later()
@@ -180,15 +163,17 @@ class Presence:
                 self._closed[key] = now  # its own poll may not have ended yet
                 self._new.pop(key, None)
                 self._expect_end(key)
-            elif follower is not None and self._is_here(follower):
+            elif follower is not None and follower.is_here(now):
                 self._claim(key, follower)
 
     def start_from(self) -> None:
         """The node has another state: claim there whoever follows here."""
+        now = self._clock.seconds()
         self._leaving.start_from()
         self._asked = dict.fromkeys(self._followers, 0)
         for key, follower in self._followers.items():
-            if self._is_here(follower):
+            follower.is_told = False
+            if follower.is_here(now):
                 self._claim(key, follower)
         # They may follow no more: this process or this state is newer than the other.
         self._orphans = self._state().members.held_by(self._broadcast.node_id)
@@ -196,44 +181,43 @@ class Presence:
 
     def stop(self) -> None:
         """Claim those who were here last, so that other nodes ask about them, too; append nothing after that."""
-        me, row_of = self._broadcast.node_id, self._state().members.member
-        last = [(key, each.data) for key, each in self._followers.items() if self._is_here(each)]
+        now, me, row_of = self._clock.seconds(), self._broadcast.node_id, self._state().members.member
+        last = [(key, each.data) for key, each in self._followers.items() if each.is_here(now)]
         new = [Attendance(*key, data) for key, data in last if (row := row_of(key)) is not None and row.holder != me]
         for n in range(0, len(new), TOGETHER_AT_MOST):
             self._broadcast.append(Here(me, tuple(new[n : n + TOGETHER_AT_MOST])), lambda _: None)
         for part in (self._append_timer, self._leaving, self._look_timer):
             part.stop()
 
-    def _is_here(self, follower: _Follower) -> bool:
-        return follower.count > 0 or follower.until > self._clock.seconds()
-
     @property
     def answered(self) -> int:
         """All questions up to this entry were answered by this node, if they concern it."""
-        members = self._state().members
+        now, members = self._clock.seconds(), self._state().members
         while self._asked:
             key, place = next(iter(self._asked.items()))
             follower, row = self._followers.get(key), members.member(key)
-            if follower is not None and self._is_here(follower) and row is not None and row.leaves_at:
+            if follower is not None and follower.is_here(now) and row is not None and row.leaves_at:
                 return place - 1
             del self._asked[key]
         return self._state().cursor.sequence
 
     # What it appends.
 
-    def _claim(self, key: Key, follower: _Follower) -> None:
+    def _claim(self, key: Key, follower: Follower) -> None:
         """Append `Here` soon, if the state does not say so."""
         members = self._state().members
         row = members.member(key)
-        is_known = row is not None and not row.leaves_at and follower.data in (NULL, row.data)
+        is_known = row is not None and not row.leaves_at and (follower.is_told or follower.data in (NULL, row.data))
         if not is_known and not (row is None and members.is_full):
             self._new[key] = None
             self._append_timer.not_after(self._clock.seconds() + TOGETHER_SECONDS)
 
     def _append_new(self) -> None:
         new, self._new = self._new, {}
-        followers = self._followers
-        known = [Attendance(*key, followers[key].data) for key in new if key in followers]
+        told = [(key, self._followers[key]) for key in new if key in self._followers]
+        for _, follower in told:
+            follower.is_told = True
+        known = [Attendance(*key, follower.data) for key, follower in told]
         for n in range(0, len(known), TOGETHER_AT_MOST):
             self._submit(Here(self._broadcast.node_id, tuple(known[n : n + TOGETHER_AT_MOST])))
 

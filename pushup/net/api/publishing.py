@@ -125,10 +125,12 @@ class Publishing:
         command, as_list, ack, seconds = read_publication(
             request.body, key or None, self._limits, grant.key_name, traceparent
         )
+        readers = 0
         for draft in command.messages:
             check_channels(grant, "publish", draft.channels, self._node, self._rules)
             if draft.unread is not None:
-                self._check_unread(grant)
+                readers += len(draft.channels) * len(draft.unread.subjects)
+                self._check_unread(grant, readers)
         if grant.is_of_token and command.producer is not None:
             raise Forbidden("only publish keys have producers, not tokens", field="producer")
         self._quotas.use_up("bytes_per_second", len(request.body), grant, exchange)
@@ -155,12 +157,15 @@ class Publishing:
 
         self._node.submit(command, on_outcome)
 
-    def _check_unread(self, grant: Grant) -> None:
+    def _check_unread(self, grant: Grant, readers: int) -> None:
         """Raises: Forbidden, BadRequest."""
         if grant.is_of_token:
             raise Forbidden("only publish keys can say who should read a message, not tokens", field="unread_after")
         if not self._node.webhook_caller.is_on:
             raise BadRequest("set webhook_url: this server cannot tell who has not read it", field="unread_after")
+        if readers > READERS_LIMIT:
+            text = f"subjects times channels can be at most {READERS_LIMIT} in one publication"
+            raise BadRequest(f"{text}; publish in several requests", field="for")
 
     def _confirm(
         self, published: Published, as_list: bool, ack: Ack, seconds: float, exchange: Exchange, began_at: float
@@ -281,10 +286,6 @@ def _check_size(drafts: tuple[Draft, ...], limits: PublicationLimits, field: str
             "(publication_channels_limit); publish them in several requests",
             field=field,
         )
-    readers = sum([len(draft.channels) * len(draft.unread.subjects) for draft in drafts if draft.unread is not None])
-    if readers > READERS_LIMIT:
-        text = f"subjects times channels can be at most {READERS_LIMIT} in one publication, and are {readers}"
-        raise BadRequest(f"{text}; publish in several requests", field=field)
 
 
 def write_published(published: Published, as_list: bool, confirmed: Confirmation | None = None) -> bytes:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import Raw, structs
 from twisted.internet.defer import Deferred, succeed
 
 from pushup.broadcast import Member
 from pushup.core.attendance import Attendance, Away, Gone, Here
 from pushup.core.channel import Message
 from pushup.core.errors import Refusal
+from pushup.core.grant import Grant
 from pushup.core.limits import ChannelPolicy, Limits
+from pushup.core.poll import Selection
 from pushup.core.webhooks import OCCUPANCY_SECONDS, Webhook
 from pushup.node.leaving import GONE_SECONDS, PATIENCE_SECONDS, TOGETHER_SECONDS
 from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, LOOK_SECONDS, PresenceLimits
@@ -120,6 +122,28 @@ def test_two_tabs_are_one_member(node: PresenceNode) -> None:
     node.advance(5)
     assert node.there() == ["ann"]
     assert len(node.told()) == 1
+
+
+def test_two_tabs_with_different_data(node: PresenceNode) -> None:
+    """Those of the newer token count. Each message about it wakes both, who must not answer each other for ever."""
+
+    def poll(version: int, issued_at: float | None = None) -> None:
+        grant = Grant(subject="ann", issued_at=issued_at or version, presence=b"%d" % version)
+        node.node.presence.seen(grant, Selection(("room:1",)))
+        node.advance(4 * TOGETHER_SECONDS)
+
+    for _ in range(5):
+        poll(1)
+        poll(2)
+    assert [bytes(row.data) for row in node.state.members.of_channel("room:1")] == [b"2"]
+    for _ in range(5):
+        node.node.submit(Here("another node", (Attendance("room:1", "ann", Raw(b"3")),)), lambda outcome: None)
+        poll(2)
+    assert [bytes(row.data) for row in node.state.members.of_channel("room:1")] == [b"3"]
+    for version in (4, 5):
+        poll(version, issued_at=4.0)
+        assert [bytes(row.data) for row in node.state.members.of_channel("room:1")] == [b"%d" % version]
+    assert len(node.told()) == 5
 
 
 def test_a_page_that_closes(node: PresenceNode) -> None:

@@ -364,7 +364,7 @@ def test_a_publication_with_too_many_readers(node: UnreadNode) -> None:
     assert node.call("POST", "/v1/messages", message).status == 201
     other = {**message, "channels": ["a"], "for": ["ann"]}
     result = node.call("POST", "/v1/messages", {"messages": [message, other]})
-    assert (result.status, result.json["field"]) == (400, "messages")
+    assert (result.status, result.json["field"]) == (400, "for")
     assert node.metric("webhooks_waiting") == 1
 
 
