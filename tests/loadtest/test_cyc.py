@@ -19,6 +19,8 @@ from loadtest.hsu.real_servers import real_server
 from loadtest.load.servers import Server, running
 from pushup.client import Client
 
+pytestmark = pytest.mark.xdist_group("cyc")
+
 KNOWN = range(10)
 SERVERS, PLACES = 2, 4
 GAME_SECONDS = 60.0
