@@ -24,7 +24,9 @@ SATURATED = 0.95
 
 
 class Point(NamedTuple):
-    """One rate on one team, in updates a second; `spread`: the least and the greatest throughput of all rounds."""
+    """One rate on one team, in updates a second. `selects`: calls an event; `spread`: the least and the greatest
+    throughput of all rounds.
+    """
 
     figure: int
     driver: str
@@ -33,6 +35,7 @@ class Point(NamedTuple):
     delivery_ms: float
     refused: int
     views: int
+    selects: float
     spread: tuple[float, float]
     left: str
 
@@ -67,11 +70,13 @@ def _point(figure: int, semantics: Semantics, driver: str, rate: int, seconds: f
         with team.running(driver, priorities=priorities) as members:
             reports = members.give(Load(semantics, 1 / rate, seconds))
     except (TimeoutError, RuntimeError) as error:
-        return Point(figure, driver, rate, 0.0, 0.0, 0, 0, (0.0, 0.0), str(error))
+        return Point(figure, driver, rate, 0.0, 0.0, 0, 0, 0.0, (0.0, 0.0), str(error))
     result = measured(reports, seconds)
     throughput = sum(report.delivered_in_time for report in reports) / len(reports) / seconds
-    spread = throughput, throughput
-    return Point(figure, driver, rate, throughput, result.delivery, result.refused, result.views, spread, result.left)
+    return Point(
+        figure, driver, rate, throughput, result.delivery, result.refused, result.views, result.selects,
+        (throughput, throughput), result.left,
+    )  # fmt: skip
 
 
 def _table(points: Sequence[Point]) -> Table:
@@ -80,7 +85,7 @@ def _table(points: Sequence[Point]) -> Table:
     ]
     columns = (
         "semantics", "figure", "implementation", "arrivals a second", "delivered a second", "delivery ms", "refused",
-        "new views", "delivered, from to", "members left: why",
+        "new views", "select calls an event", "delivered, from to", "members left: why",
     )  # fmt: skip
     return Table("group-throughput", "Throughput over the arrival rate (Figures 1 to 3)", columns, rows)
 

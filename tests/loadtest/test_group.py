@@ -81,6 +81,7 @@ def test_the_figures_have_both_lines() -> None:
     """A point for each rate, of several rounds, and the table says up to which rate both keep up."""
     (points, saturation), figures = throughput.measure((50,), seconds=0.3, priorities=False, rounds=2)
     assert len(points.rows) == 6
+    assert all((row[2] == "events") == (float(row[8]) > 0) for row in points.rows), "threads call no select"
     assert [figure.name for figure in figures] == [f"group-figure-{number}" for number in (1, 2, 3)]
     for figure in figures:
         assert {name: [x for x, _ in line] for name, line in figure.lines.items()} == {

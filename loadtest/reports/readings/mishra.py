@@ -189,9 +189,17 @@ def switches(saved: Saved) -> Found:
 
 
 def selects(saved: Saved) -> Found:
-    """The cost of a `select` is that of an event, if there is no more than one."""
+    """An event costs a `select` or none: the more datagrams wait, the more of them share one."""
     calls = median(number(row, "select calls an event") for row in saved.rows("group-latency", implementation=EVENTS))
-    return Found(f"{shown(calls)} calls an event", (Criterion("select calls an event", calls, most=CLEARLY),))
+    rows = saved.rows("group-throughput", implementation=EVENTS)
+    rate = max(number(row, "arrivals a second") for row in rows)
+    busy = median(number(row, "select calls an event") for row in rows if row["arrivals a second"] == rate)
+    text = f"{shown(calls)} calls an event, {shown(busy)} with {shown(rate)} updates a second"
+    rules = (
+        Criterion("select calls an event", calls, most=CLEARLY),
+        Criterion("at the highest rate", busy, most=1),
+    )
+    return Found(text, rules)
 
 
 def _micro(column: str, saved: Saved) -> dict[str, float]:
