@@ -76,6 +76,7 @@ class Sample(NamedTuple):
 
     seconds: float
     memory_bytes: int
+    heap_bytes: int
     files: int
     channels: float
 
@@ -220,19 +221,24 @@ def measure(sizes: Sizes) -> tuple[list[Table], list[Figure]]:
     flat = [sample for sample in samples if sample.seconds >= sizes.fills]
     slope = slope_of([(sample.seconds, sample.memory_bytes) for sample in flat])
     memory = [sample.memory_bytes / 1e6 for sample in flat]
+    heap = [sample.heap_bytes / 1e6 for sample in flat]
     files = [sample.files for sample in flat]
     row = (
         f"{sizes.lasts / 60:g}", len(load.followers), load.published, load.published - load.acknowledged,
         load.deliveries, load.refused, round(statistics.mean(sample.channels for sample in flat)),
         f"{memory[0]:.1f} to {memory[-1]:.1f}", f"{slope.value / 1e6:+.2f} +- {slope.error / 1e6:.2f}",
-        f"{min(files)} to {max(files)}", _p99_ms(lags[0], _lags(text)),
+        f"{heap[0]:.1f} to {heap[-1]:.1f}", f"{min(files)} to {max(files)}", _p99_ms(lags[0], _lags(text)),
         1e3 * _value(text, "reactor_longest_turn_seconds"),
     )  # fmt: skip
     columns = (
         "minutes", "clients", "messages", "unanswered", "deliveries", "polls refused", "open channels", "memory MB",
-        "slope MB an hour", "descriptors", "p99 of reactor lag ms", "longest turn of the last two minutes ms",
+        "slope MB an hour", "heap MB", "descriptors", "p99 of reactor lag ms",
+        "longest turn of the last two minutes ms",
     )  # fmt: skip
-    lines = {"memory, MB": [(sample.seconds / 60, sample.memory_bytes / 1e6) for sample in samples]}
+    lines = {
+        "all": [(sample.seconds / 60, sample.memory_bytes / 1e6) for sample in samples],
+        "heap": [(sample.seconds / 60, sample.heap_bytes / 1e6) for sample in samples],
+    }
     figure = Figure("soak-memory", "Memory of a server whose clients and channels come and go", "minutes", "MB", lines)
     return [Table("soak", "A soak at a constant rate", columns, [row])], [figure]
 
@@ -251,7 +257,7 @@ def slope_of(points: Sequence[tuple[float, float]]) -> Slope:
 
 def _sample(server: Server, seconds: float) -> Sample:
     channels = _value(_metrics(server), "channels")
-    return Sample(seconds, _anonymous(server.pid), server.file_count(), channels)
+    return Sample(seconds, _anonymous(server.pid), _heap(server.pid), server.file_count(), channels)
 
 
 def _anonymous(pid: int) -> int:
@@ -259,6 +265,13 @@ def _anonymous(pid: int) -> int:
     found = re.search(r"^Anonymous: +(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     assert found is not None
     return 1024 * int(found[1])
+
+
+def _heap(pid: int) -> int:
+    """The size of malloc's heap, which has what is larger than 512 bytes; but large tables are outside. Linux only."""
+    found = re.search(r"^(\w+)-(\w+) .*\[heap\]$", Path(f"/proc/{pid}/maps").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[2], 16) - int(found[1], 16)
 
 
 def _metrics(server: Server) -> str:

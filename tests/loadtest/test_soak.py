@@ -8,7 +8,7 @@ from loadtest.beyond import soak
 from loadtest.beyond.soak import MEANS, Sizes, slope_of
 from loadtest.everything import PLAN
 
-TINY = Sizes(fills=0.5, lasts=2.5, every=0.2, polls=20, streams=4)
+TINY = Sizes(fills=0.5, lasts=2.5, every=0.1, polls=20, streams=4)
 
 
 @pytest.mark.xdist_group("soak")
@@ -25,6 +25,8 @@ def test_a_server_is_measured_while_clients_come_and_go(monkeypatch: pytest.Monk
     assert float(row["deliveries"]) > 300
     assert row["polls refused"] == 0
     assert float(row["open channels"]) > 300
+    (_, memory), (_, heap) = (points[-1] for points in figure.lines.values())
+    assert 0 < heap < memory
 
 
 def test_the_slope_of_a_line_and_of_noise() -> None:
