@@ -131,7 +131,7 @@ def test_nothing_is_claimed_in_vain(order: Order) -> None:
 
 
 def test_one_claim_and_few_calls_at_a_time(order: Order) -> None:
-    ids = [order.due("ann") for _ in range(3)]
+    ids = [order.due("ann") for _ in range(5)]
     order.waiting = []
     assert order.after(1) == [Claim((*ids[:2],))]
     assert order.after(1) == [], "the first is not decided"
@@ -141,7 +141,10 @@ def test_one_claim_and_few_calls_at_a_time(order: Order) -> None:
     order.calls[0][2].callback(True)
     order.clock.advance(0)
     assert order.appended == [Claim((ids[2],))]
-    assert len(order.calls) == 3
+    order.calls[1][2].callback(True)
+    order.clock.advance(0)
+    assert order.appended == [Claim((ids[2],)), Claim((ids[3],))]
+    assert len(order.calls) == 4
 
 
 def test_a_claim_that_was_refused_is_made_again(order: Order) -> None:
@@ -252,11 +255,12 @@ def test_a_node_that_stops(order: Order) -> None:
 
 
 def test_a_node_that_stops_while_it_claims(order: Order) -> None:
-    order.due("ann")
+    id_ = order.due("ann")
     order.waiting = []
     order.after(1)
     order.caller.stop()
     order.waiting.pop()()
+    assert order.appended == [Claim((id_,))]
     assert order.calls == []
 
 

@@ -127,7 +127,6 @@ class WebhookCaller:
         self.counts[outcome] += 1
         if outcome != "failed":
             self._told.append(row.id)
-            self._told_timer.not_after(self._clock.seconds() + TOLD_SECONDS)
         self.look()
 
     def _log_failure(self, row: Webhook, outcome: Result, result: bool | Failure) -> None:

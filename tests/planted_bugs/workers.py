@@ -74,9 +74,10 @@ BUGS = (
         (
             Edit(
                 f"{HUB}/hub.py",
-                "for link in serving:",
-                "for link in [worker.link for worker in self._workers]:",
+                "for worker in self._workers if worker.member is not None}",
+                "for worker in self._workers}",
             ),
+            Edit(f"{HUB}/hub.py", "tuple(serving.values())", "tuple(filter(None, serving.values()))"),
         ),
         test="tests/broadcast/hub/test_hub_model.py",
         why="in the simulation, the first report takes no time",
