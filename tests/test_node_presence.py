@@ -19,8 +19,8 @@ from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
 from pushup.node.expiry import SPREAD_SECONDS
-from pushup.node.leaving import GONE_SECONDS, TOGETHER_AT_MOST, TOGETHER_SECONDS
-from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, LOOK_SECONDS, Presence, PresenceLimits
+from pushup.node.leaving import TOGETHER_AT_MOST, TOGETHER_SECONDS
+from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, GONE_SECONDS, LOOK_SECONDS, Presence, PresenceLimits
 
 EPOCH = "e1"
 GRACE, HIDDEN = 16.25, 32.25

@@ -25,11 +25,9 @@ TOGETHER_SECONDS = 0.05
 TOGETHER_AT_MOST = 100
 """Members in one entry."""
 
-GONE_SECONDS = 5.0
-"""A node that has not reported for so long is gone."""
-
 PATIENCE_SECONDS = 10.0
-"""For so long a question waits for a node that reports and does not answer: it cannot apply entries."""
+"""For so long a question waits for a node that reports and does not answer, for it cannot apply entries; and for others
+to come back after the order could not be reached."""
 
 
 class Leaving:
@@ -79,7 +77,7 @@ class Leaving:
         self._timer.stop()
 
     def _append(self) -> None:
-        if self._clock.seconds() >= self._refused_at + GONE_SECONDS:  # or others may have yet to come back
+        if self._clock.seconds() >= self._refused_at + PATIENCE_SECONDS:  # or others may have yet to come back
             time, answered, members = self._broadcast.now(), self._answered_by_all(), self._state().members
             keys = []
             for key in members.due(time, TOGETHER_AT_MOST):

@@ -27,12 +27,15 @@ from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
 from pushup.node.follower import Follower
-from pushup.node.leaving import GONE_SECONDS, TOGETHER_AT_MOST, TOGETHER_SECONDS, Leaving
+from pushup.node.leaving import TOGETHER_AT_MOST, TOGETHER_SECONDS, Leaving
 
 LOOK_SECONDS = 0.5
 
 ANSWER_SECONDS = 2.0
 """How soon those may leave about whom a node asks. Longer than an entry takes, and `CLOSING_SECONDS`."""
+
+GONE_SECONDS = 5.0
+"""A node that has not reported for so long is gone."""
 
 CLOSING_SECONDS = 1.0
 """How long after its page said that it closes a poll or stream may not have ended yet."""

@@ -126,7 +126,7 @@ BUGS = (
         "gone-and-claimed-again",
         "a node that goes on with another state says that everybody is there whom it has ever seen",
         "the simulation (m32), before presence was released",
-        (Edit(NODE, "            if self._is_here(follower):\n", "            if follower:\n"),
+        (Edit(NODE, "            if follower.is_here(now):\n", "            if follower:\n"),
          Edit(NODE, "            if not follower.count:\n                heappush(self._ends, (0.0, key))\n", "")),
         family="m",
     ),

@@ -16,8 +16,8 @@ from pushup.core.grant import Grant
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.poll import Selection
 from pushup.core.webhooks import OCCUPANCY_SECONDS, Webhook
-from pushup.node.leaving import GONE_SECONDS, PATIENCE_SECONDS, TOGETHER_SECONDS
-from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, LOOK_SECONDS, PresenceLimits
+from pushup.node.leaving import PATIENCE_SECONDS, TOGETHER_SECONDS
+from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, GONE_SECONDS, LOOK_SECONDS, PresenceLimits
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.in_memory_node import RecordingExchange
 
@@ -350,7 +350,7 @@ def test_order_that_could_not_be_reached(node: PresenceNode) -> None:
     broadcast.why_not_ready = Refusal.OUTDATED
     node.advance(LEAVE)
     broadcast.why_not_ready = reached
-    node.advance(GONE_SECONDS - 2 * LOOK_SECONDS)
+    node.advance(PATIENCE_SECONDS - 2 * LOOK_SECONDS)
     assert node.there() == ["ann"]
     node.advance(4 * LOOK_SECONDS)
     assert node.there() == []
