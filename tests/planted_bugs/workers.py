@@ -79,7 +79,7 @@ BUGS = (
             ),
             Edit(f"{HUB}/hub.py", "tuple(serving.values())", "tuple(filter(None, serving.values()))"),
         ),
-        test="tests/broadcast/hub/test_hub_model.py",
+        test="tests/broadcast/hub/test_handing_over.py",
         why="in the simulation, the first report takes no time",
     ),
 )
