@@ -19,8 +19,16 @@ from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
 from pushup.node.expiry import SPREAD_SECONDS
-from pushup.node.leaving import TOGETHER_AT_MOST, TOGETHER_SECONDS
-from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, GONE_SECONDS, LOOK_SECONDS, Presence, PresenceLimits
+from pushup.node.leaving import TOGETHER_AT_MOST
+from pushup.node.presence import (
+    ANSWER_SECONDS,
+    CLOSING_SECONDS,
+    GONE_SECONDS,
+    LOOK_SECONDS,
+    TOGETHER_SECONDS,
+    Presence,
+    PresenceLimits,
+)
 
 EPOCH = "e1"
 GRACE, HIDDEN = 16.25, 32.25
@@ -448,3 +456,16 @@ def test_a_node_that_stops_claims_those_who_were_here_last(order: Order) -> None
     order.appended = []
     order.node.stop()
     assert order.appended == [here(ANN, ("room", "cy"))]
+
+
+def test_a_node_that_has_stopped_tries_nothing_again(order: Order) -> None:
+    """What was refused by then is not appended, and no timer is left."""
+    poll = held("ann")
+    order.joined(poll)
+    order.refusal = Refusal.UNREACHABLE("a fault")
+    order.node.begins(held("bob"))
+    order.node.closes("ann", ("room",))
+    order.after(TOGETHER_SECONDS)
+    order.node.stop()
+    assert order.after(2 * LOOK_SECONDS) == []
+    assert order.clock.getDelayedCalls() == []

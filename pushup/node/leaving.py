@@ -14,16 +14,14 @@ from twisted.internet.interfaces import IReactorTime
 from pushup.broadcast import Broadcast, Member
 from pushup.clock import Timer
 from pushup.core.attendance import Key, Leave
-from pushup.core.commands import Outcome
-from pushup.core.errors import PushUpError
 from pushup.core.state import ReplicatedState
 from pushup.node.expiry import SPREAD_SECONDS
 
-TOGETHER_SECONDS = 0.05
-"""What changes within this time is appended together."""
-
 TOGETHER_AT_MOST = 100
 """Members in one entry."""
+
+LEAVE_AT_MOST = 1000
+"""Members that leave at a time; others the next time, half a second later."""
 
 PATIENCE_SECONDS = 10.0
 """For so long a question waits for a node that reports and does not answer, for it cannot apply entries; and for others
@@ -80,18 +78,14 @@ class Leaving:
         if self._clock.seconds() >= self._refused_at + PATIENCE_SECONDS:  # or others may have yet to come back
             time, answered, members = self._broadcast.now(), self._answered_by_all(), self._state().members
             keys = []
-            for key in members.due(time, TOGETHER_AT_MOST):
+            for key in members.due(time, LEAVE_AT_MOST):
                 row = members.member(key)
                 assert row is not None
                 place = self._asked.get(row.leaves_at, self._asked_before)
                 if place <= answered or row.leaves_at <= time - PATIENCE_SECONDS:
                     keys.append(key)
-            if keys:
-                self._broadcast.append(Leave(tuple(keys)), self._appended)
-
-    def _appended(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, PushUpError):
-            self._timer.not_after(self._clock.seconds() + TOGETHER_SECONDS)  # there may be more
+            for n in range(0, len(keys), TOGETHER_AT_MOST):
+                self._broadcast.append(Leave(tuple(keys[n : n + TOGETHER_AT_MOST])), lambda _: None)
 
     def _answered_by_all(self) -> int:
         """All living nodes have answered the questions up to this entry."""

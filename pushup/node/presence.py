@@ -27,7 +27,10 @@ from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
 from pushup.node.follower import Follower
-from pushup.node.leaving import TOGETHER_AT_MOST, TOGETHER_SECONDS, Leaving
+from pushup.node.leaving import TOGETHER_AT_MOST, Leaving
+
+TOGETHER_SECONDS = 0.05
+"""What changes within this time is appended together."""
 
 LOOK_SECONDS = 0.5
 
@@ -75,6 +78,7 @@ class Presence:
         self._ends: list[tuple[float, Key]] = []  # a heap; those of followers that have come back are ignored
         self._new: dict[Key, None] = {}  # to be appended
         self._asked: dict[Key, int] = {}  # members that follow here, and the place of the first question about them
+        self._refused: list[Away] = []
         self._closed: dict[Key, float] = {}  # asked about by pages that close, and when
         self._gone: dict[str, float] = {}  # since when nodes that have members are missing
         self._orphans: list[Key] = []  # members of this node in another state, who may not follow here
@@ -228,18 +232,21 @@ class Presence:
         self._broadcast.append(command, partial(self._submitted, command))
 
     def _submitted(self, command: Command, outcome: Outcome) -> None:
-        """What was refused is tried again, a moment later; which nodes are gone is looked for anyway."""
+        """What was refused is tried again at the next look; which nodes are gone is looked for anyway."""
         if isinstance(outcome, PushUpError):
             if isinstance(command, Here):
                 self._new |= dict.fromkeys([member.key for member in command.members])
-                self._append_timer.not_after(self._clock.seconds() + LOOK_SECONDS)
             elif isinstance(command, Away):
-                self._clock.callLater(LOOK_SECONDS, self._submit, command)
+                self._refused.append(command)
 
     def _look(self) -> None:
         """Twice a second, while there are channels with members."""
         now = self._clock.seconds()
         self._look_for_ends(now)
+        self._append_new()
+        refused, self._refused = self._refused, []
+        for command in refused:
+            self._submit(command)
         for key in [key for key, at in self._closed.items() if at <= now - CLOSING_SECONDS]:
             del self._closed[key]
             follower = self._followers.get(key)

@@ -190,7 +190,7 @@ class Tabs:
 
     def _was_served(self, contact: Contact) -> bool:
         """Whether it was answered by a server that has known since what goes on."""
-        if self.only_stood_still:
+        if self.only_stood_still and self.is_prompt:  # a node with a slow link may be back after the others' patience
             return True
         if not self.record.checker.lossless or not contact.host:
             return False

@@ -16,8 +16,15 @@ from pushup.core.grant import Grant
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.poll import Selection
 from pushup.core.webhooks import OCCUPANCY_SECONDS, Webhook
-from pushup.node.leaving import PATIENCE_SECONDS, TOGETHER_SECONDS
-from pushup.node.presence import ANSWER_SECONDS, CLOSING_SECONDS, GONE_SECONDS, LOOK_SECONDS, PresenceLimits
+from pushup.node.leaving import PATIENCE_SECONDS
+from pushup.node.presence import (
+    ANSWER_SECONDS,
+    CLOSING_SECONDS,
+    GONE_SECONDS,
+    LOOK_SECONDS,
+    TOGETHER_SECONDS,
+    PresenceLimits,
+)
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.in_memory_node import RecordingExchange
 
