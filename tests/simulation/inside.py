@@ -104,6 +104,11 @@ def check_marks(simulation: Simulation) -> None:
                 raise BrokenPromise(f"marks are up to date: that of {server.name} is {marked}, and it was at {then}")
 
 
+def are_at_one_place(simulation: Simulation) -> bool:
+    """No entry is on its way to any server."""
+    return len({str(server.node.cursor) for server in simulation.servers}) == 1
+
+
 def check_equal(simulation: Simulation) -> None:
     """All replicas are equal, in every field and in every order that decides something."""
     servers = simulation.servers
