@@ -91,6 +91,8 @@ class Tabs:
         """Whether a server knows soon what another one has heard."""
         self._fault_at = -math.inf
         """When the last fault was, by the true time. A drain is none: nobody leaves because of it."""
+        self._first_fault_at = -math.inf
+        """When the first one was after it had last been calm."""
         self._loss_at = -math.inf
         """The same without those that let the order stand still: nobody leaves because of them either."""
         self.on_question: Callable[[], None] = lambda: None
@@ -119,6 +121,8 @@ class Tabs:
 
     def note_fault(self, *, stands_still: bool = False) -> None:
         """`stands_still`: the order did, and no server or connection has failed."""
+        if self.is_calm:
+            self._first_fault_at = self.world.now
         self._fault_at = self.world.now
         if not stands_still:
             self._loss_at = self.world.now
@@ -177,15 +181,20 @@ class Tabs:
         contacts = self._contacts.get(key, [])
         was_closed = self._closed.get(key, -math.inf) > now - CLOSED_SECONDS
         shown = self._shown.get(key, -math.inf)
+        # The entry may have waited since the order stood still. Who was gone at any time since then may have left.
+        may_have_waited = self.only_stood_still and not self.is_calm
+        before = now
         for contact in reversed(contacts[-40:]):
             # A process that has ended has taken with it who was hidden. Of streams it is not known which one it was.
             knows = contact.process is not None and contact.process.alive
             seconds = HIDDEN_SECONDS if contact.is_hidden and contact.sent > shown and knows else GRACE_SECONDS
-            if contact.sent < now - (1.2 if was_closed else seconds - 1.0):
+            if contact.sent < before - (1.2 if was_closed else seconds - 1.0):
                 continue
             if contact.at > now - NOTED_SECONDS:
                 continue  # who comes back after the grace, a moment before the entry, leaves and joins
-            if self._was_served(contact):
+            if may_have_waited and contact.sent > self._first_fault_at:
+                before = contact.sent
+            elif self._was_served(contact):
                 raise BrokenPromise(f"nobody leaves who follows: {key} has left, and was there: {contact}")
 
     def _was_served(self, contact: Contact) -> bool:
