@@ -141,10 +141,10 @@ SERVERS = [(kind, False) for kind in kinds()] + [(kind, True) for kind in native
 def test_each_server_echoes_to_many(kind: Kind, native: bool) -> None:
     """As a process: everything comes back right, on every connection, and its processor time is measured."""
     run = measure_kind(kind, 20, 500, 0.6, native=native)
-    assert run.problem in ("", "disturbed by other work", "the client is at its limit")
+    assert run.problem in ("", "the client is at its limit") or run.problem.startswith("disturbed by other work")
     assert run.measured is not None
     assert run.measured.messages > 20
-    assert run.cost > 0
+    assert run.cost > 0 or run.problem  # a busy machine may leave too little time for the kernel to count any
     assert run.cost >= run.kernel_cost
 
 
