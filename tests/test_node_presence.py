@@ -186,6 +186,13 @@ def test_a_full_table_is_not_asked_for_room() -> None:
 # Leaving.
 
 
+def test_a_user_with_two_tabs_stays_for_the_other(order: Order) -> None:
+    one, other = held("ann"), held("ann")
+    order.joined(one, other)
+    order.node.ends(one)
+    assert order.after(2 * GRACE) == []
+
+
 def test_who_does_not_come_back_is_asked_about_at_half_of_the_grace(order: Order) -> None:
     poll = held("ann")
     order.joined(poll, held("bob"))
