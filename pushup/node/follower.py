@@ -12,7 +12,7 @@ class Follower:
     """How many polls and streams of the member are held, and until when the node waits for the next before it asks.
 
     `is_closing`: a page has said that it closes, and what it held may not have ended yet. `data`: of its latest token.
-    `is_told`: the node has told them. It does so once, or two pages with different ones would go on for ever.
+    `is_told`: the node has told them. It does so once: two pages with different data would answer each other forever.
     """
 
     __slots__ = ("_given", "count", "data", "grace", "is_closing", "is_told", "until")
@@ -28,7 +28,7 @@ class Follower:
         return self.count > 0 or self.until > now
 
     def take_data(self, grant: Grant) -> None:
-        """Those of its token, if it was issued later than the last."""
+        """Take the public data of its token, unless it was issued before the last."""
         given = grant.issued_at, grant.presence
         if grant.presence and given != self._given and grant.issued_at >= self._given[0]:
             self.data, self._given, self.is_told = Raw(grant.presence), given, False

@@ -164,13 +164,14 @@ class Presence:
         self._leaving.asked(key for key, _ in touched.asked)
         for key, is_closed in touched.asked:
             follower = self._followers.get(key)
-            if follower is not None:
-                self._asked.setdefault(key, self._state().cursor.sequence)
-            if follower is not None and is_closed:
+            if follower is None:
+                continue
+            self._asked.setdefault(key, self._state().cursor.sequence)
+            if is_closed:
                 self._closed[key] = now  # its own poll may not have ended yet
                 self._new.pop(key, None)
                 self._expect_end(key)
-            elif follower is not None and follower.is_here(now):
+            elif follower.is_here(now):
                 self._claim(key, follower)
 
     def start_from(self) -> None:

@@ -32,8 +32,8 @@ BUGS = (
         (
             Edit(
                 NODE,
-                "            if follower is not None and is_closed:\n",
-                "            if follower is not None and is_closed and follower.count:\n",
+                "            if is_closed:\n",
+                "            if is_closed and follower.count:\n",
             ),
             Edit(NODE, "            follower.is_closing, follower.until = True, 0.0\n", "            pass\n"),
         ),
