@@ -18,6 +18,7 @@ import jwt
 from loadtest.history.events import BrokenPromise
 from pushup.core.attendance import Away, Key, Leave
 from pushup.core.limits import ChannelPolicy
+from pushup.node.leaving import PATIENCE_SECONDS
 from pushup.node.presence import PresenceLimits
 from tests.simulation.http import HttpClient, Message, request
 from tests.simulation.network import Network
@@ -179,7 +180,8 @@ class Tabs:
         now = self.world.now
         self.world.reach("a member has left")
         contacts = self._contacts.get(key, [])
-        was_closed = self._closed.get(key, -math.inf) > now - CLOSED_SECONDS
+        patience = PATIENCE_SECONDS if self.had_faults else 0.0  # nodes wait for others after an outage
+        was_closed = self._closed.get(key, -math.inf) > now - CLOSED_SECONDS - patience
         shown = self._shown.get(key, -math.inf)
         # The entry may have waited since the order stood still. Who was gone at any time since then may have left.
         may_have_waited = self.only_stood_still and not self.is_calm
