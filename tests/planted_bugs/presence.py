@@ -37,7 +37,8 @@ BUGS = (
             ),
             Edit(NODE, "            follower.is_closing, follower.until = True, 0.0\n", "            pass\n"),
         ),
-        family="m",
+        test="tests/net/api/test_presence.py",
+        why="not found in 60 seeds since pages have a second to end what they hold",
     ),
     Bug(
         "holder-stays",
@@ -139,8 +140,8 @@ BUGS = (
         "PushUp, before its first presence was released: Redis stood still, and who followed was reported gone",
         (Edit(LEAVING, "                if place <= answered or row.leaves_at <= time - PATIENCE_SECONDS:\n", "                if place:\n"),
          Edit(LEAVING, "            self._refused_at = now\n", "            pass\n")),
-        needs=("stand_still",),
-        family="m",
+        test="tests/net/api/test_presence.py",
+        why="rare: not found in 100 seeds since nodes ask at half of the grace",
     ),
     Bug(
         "answered-before-the-answer",
