@@ -37,8 +37,7 @@ BUGS = (
             ),
             Edit(NODE, "            follower.is_closing, follower.until = True, 0.0\n", "            pass\n"),
         ),
-        test="tests/net/api/test_presence.py",
-        why="not found in 60 seeds since pages have a second to end what they hold",
+        family="m",
     ),
     Bug(
         "holder-stays",
@@ -55,8 +54,7 @@ BUGS = (
             Edit(NODE, "follower.until = now + (0.0 if follower.is_closing", "follower.until = time() + (0.0 if follower.is_closing"),
             Edit(NODE, "from heapq import heappop, heappush\n", "from heapq import heappop, heappush\nfrom time import time\n"),
         ),
-        test="tests/test_node_presence.py",
-        why="not found in 100 seeds since nodes ask at half of the grace",
+        family="m",
     ),
     Bug(
         "asks-once-about-a-node",
@@ -122,8 +120,7 @@ BUGS = (
             Edit(NODE, "            follower = self._followers[key]\n            follower.count",
                  "            follower = self._followers.setdefault(key, Follower())\n            follower.count"),
         ),
-        test="tests/test_node_presence.py",
-        why="the other tab polls again before the user leaves, and that is an answer",
+        family="m",
     ),
     Bug(
         "gone-and-claimed-again",
@@ -131,8 +128,7 @@ BUGS = (
         "the simulation (m32), before presence was released",
         (Edit(NODE, "            if follower.is_here(now):\n", "            if follower:\n"),
          Edit(NODE, "            if not follower.count:\n                heappush(self._ends, (0.0, key))\n", "")),
-        test="tests/simulation/test_presence.py",
-        why="not found in 100 seeds since nodes ask at half of the grace",
+        family="m",
     ),
     Bug(
         "silence-is-an-answer",
@@ -140,8 +136,9 @@ BUGS = (
         "PushUp, before its first presence was released: Redis stood still, and who followed was reported gone",
         (Edit(LEAVING, "                if place <= answered or row.leaves_at <= time - PATIENCE_SECONDS:\n", "                if place:\n"),
          Edit(LEAVING, "            self._refused_at = now\n", "            pass\n")),
-        test="tests/net/api/test_presence.py",
-        why="rare: not found in 100 seeds since nodes ask at half of the grace",
+        kind="redis",
+        needs=("stand_still",),
+        family="m",
     ),
     Bug(
         "answered-before-the-answer",

@@ -37,7 +37,7 @@ POLICY = ChannelPolicy(prefix="room", presence=True)
 CHANNELS = ("room:1", "room:2")
 
 POLL_SECONDS = 1.0
-"""How long a tab polls."""
+"""How long a watcher polls, and most tabs."""
 
 CLOSED_SECONDS = 8.0
 """For so long after a page of a user said that it closes, its other tabs have to be seen following."""
@@ -185,24 +185,36 @@ class Tabs:
         shown = self._shown.get(key, -math.inf)
         # The entry may have waited since the order stood still. Who was gone at any time since then may have left.
         may_have_waited = self.only_stood_still and not self.is_calm
+        # A node with a slow link may be back after the others' patience.
+        is_exact = self.only_stood_still and self.is_prompt
         before = now
-        for contact in reversed(contacts[-40:]):
+        for contact in (*self._held(key, is_exact=is_exact), *reversed(contacts[-40:])):
             # A process that has ended has taken with it who was hidden. Of streams it is not known which one it was.
             knows = contact.process is not None and contact.process.alive
             seconds = HIDDEN_SECONDS if contact.is_hidden and contact.sent > shown and knows else GRACE_SECONDS
-            if contact.sent < before - (1.2 if was_closed else seconds - 1.0):
+            # Who was answered was there until then, if the server did not stop.
+            last, noted = (contact.at, contact.sent) if is_exact else (contact.sent, contact.at)
+            if last < before - (1.2 if was_closed else seconds - 1.0):
                 continue
-            if contact.at > now - NOTED_SECONDS:
+            if noted > now - NOTED_SECONDS:
                 continue  # who comes back after the grace, a moment before the entry, leaves and joins
             if may_have_waited and contact.sent > self._first_fault_at:
                 before = contact.sent
-            elif self._was_served(contact):
+            elif is_exact or self._was_served(contact):
                 raise BrokenPromise(f"nobody leaves who follows: {key} has left, and was there: {contact}")
+
+    def _held(self, key: Key, *, is_exact: bool) -> list[Contact]:
+        """Polls and streams of this member that servers hold. It is known only where no server has failed."""
+        channel, subject = key
+        tabs = self.tabs.values() if is_exact else ()
+        return [
+            Contact(tab.held_since, self.world.now, "", None, tab.is_hidden)
+            for tab in tabs
+            if tab.held_since is not None and tab.is_open and tab.subject == subject and channel in tab.channels
+        ]
 
     def _was_served(self, contact: Contact) -> bool:
         """Whether it was answered by a server that has known since what goes on."""
-        if self.only_stood_still and self.is_prompt:  # a node with a slow link may be back after the others' patience
-            return True
         if not self.record.checker.lossless or not contact.host:
             return False
         server = next(server for server in self.servers if server.name == contact.host)
@@ -311,6 +323,7 @@ class Tab(Client):
         channels: tuple[str, ...],
         streams: bool,
         pause: float,
+        poll_seconds: float,
         is_named: bool,
     ) -> None:
         """`is_named`: its token says what others are shown of the user."""
@@ -318,7 +331,10 @@ class Tab(Client):
         self.subject = subject
         self.channels = channels
         self.is_hidden = False
+        self.held_since: float | None = None
+        """When its poll or stream was sent; None between two of them, and where a proxy may not pass it on."""
         self._pause = pause
+        self._poll_seconds = poll_seconds
         self._public = {"presence": {"name": subject.upper()}} if is_named else {}
         self._streams = streams and "balancer" not in hosts
         self._stream: EventStream | None = None
@@ -339,11 +355,13 @@ class Tab(Client):
         query += "&hidden=true" if is_hidden else ""
         sent, process = self._tabs.world.now, self._process_of(host)
         self._tabs.asks(self, is_shown=not is_hidden)
+        self.held_since = None if process is None else sent
         if self._streams and self.random.random() < 0.5:
             self._open_stream(host, query)
             return
 
         def replied(reply: Message | None) -> None:
+            self.held_since = None
             self._tabs.asks(self)
             if reply is not None and reply.status == 200:
                 self.cursor = reply.json["cursor"]
@@ -353,8 +371,9 @@ class Tab(Client):
                 self._tabs.world.tell(f"{self.name}: {reply and reply.first_line}")
                 self.process.later(0.2 + 0.3 * self.random.random(), self._poll)
 
-        target = f"/v1/poll?{query}&timeout={POLL_SECONDS:g}"
-        self._client.ask(host, request("GET", target, **self._headers()), POLL_SECONDS + 3.0, replied)
+        seconds = self._poll_seconds
+        target = f"/v1/poll?{query}&timeout={seconds:g}"
+        self._client.ask(host, request("GET", target, **self._headers()), seconds + 3.0, replied)
 
     def _open_stream(self, host: str, query: str) -> None:
         opened, is_hidden = self._tabs.world.now, self.is_hidden
@@ -366,6 +385,7 @@ class Tab(Client):
             self._tabs.answered(self, sent, "", None, is_hidden=is_hidden)
 
         def ended(why: str) -> None:
+            self.held_since = None
             self._tabs.asks(self)
             self._stream = None
             self.process.later(0.1 + 0.3 * self.random.random(), self._poll)

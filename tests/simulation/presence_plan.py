@@ -1,8 +1,8 @@
 """Plans with users who follow channels with presence, on top of whatever else happens to a cluster or to workers.
 
 Their seeds begin with `m`, for members. No clock of a server jumps, for tokens have times; and that of Redis is not set
-back, for then the time of the order stands still, and nobody leaves meanwhile. In some there is no fault but that the
-order stands still for a while: nobody who follows leaves because of that.
+back, for then the time of the order stands still, and nobody leaves meanwhile. In some, users keep to their servers,
+and there is at most one kind of fault: there it is known exactly who follows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WITHOUT = ("jump", "put_back_with_mark", "new_settings", "poison")
 
 GRACE_SECONDS, HIDDEN_SECONDS = 6.0, 15.0
 
-SUBJECTS = ("ann", "bob", "cy", "dee")
+SUBJECTS = ("ann", "bob", "cy", "dee", "eve", "fay")
 
 
 def make_presence_plan(seed: str, of_cluster: Callable[[str], Plan], of_workers: Callable[[str], Plan]) -> Plan:
@@ -37,34 +37,47 @@ def make_presence_plan(seed: str, of_cluster: Callable[[str], Plan], of_workers:
                 steps.append(Step(at, "hide_tab", {"number": number, "hidden": random.random() < 0.6}))
             else:
                 steps.append(Step(at, "close_tab", {"number": number, "says": random.random() < 0.5}))
-    still = Random(f"still {seed}")
-    if ("has_parent" in plan.setup or plan.setup["kind"] == "redis") and still.random() < 0.3:
-        steps = _only_still(still, steps)
+    settled = Random(f"settled {seed}")
     setup = {**plan.setup, "limits": "roomy", "users": True, "presence": True}
+    if settled.random() < 0.5:
+        steps = _settled(settled, plan)
+        setup["slow_node"] = 0.0
     return Plan(seed, setup, tuple(sorted(steps, key=lambda step: step.at)))
 
 
-def _only_still(random: Random, steps: list[Step]) -> list[Step]:
-    """Without any fault but that the order stands still for a while after a node has asked about somebody.
+def _settled(random: Random, plan: Plan) -> list[Step]:
+    """Users with up to three tabs, each at one server, and polls and streams that may outlast the grace.
 
-    Most tabs keep to one server, so that those of one user often are at several.
+    There is no fault, or the order stands still after a node has asked about somebody, or its memory is lost.
     """
-    kept = []
-    for step in steps:
-        if step.kind == "tab" and random.random() < 0.8:
-            step = Step(step.at, step.kind, {**step.arguments, "node": random.randrange(3)})
-        if step.kind in ("publish", "subscribe", "sleep", "fork", "tab", "close_tab", "hide_tab"):
-            kept.append(step)
-    for _ in range(random.choice((1, 2, 3))):
-        at, seconds = random.uniform(5.0, FAULT_SECONDS), random.choice((1.0, 2.0, 3.0, 5.0, 10.0))
-        kept.append(Step(at, "stand_still", {"after": random.choice((0.0, 0.0, 0.02, 0.3)), "seconds": seconds}))
-    return kept
+    steps = [step for step in plan.steps if step.kind in ("publish", "subscribe", "sleep", "fork")]
+    steps = [step for step in steps if step.kind != "publish" or random.random() < 0.3]
+    has_order = "has_parent" in plan.setup or plan.setup["kind"] == "redis"
+    fault = random.choice(("", "still", "still", "lost")) if has_order else ""
+    users, tabs = (3, 9) if fault == "still" else random.choice(((3, 4), (3, 6), (6, 9)))
+    for number in range(tabs):
+        at, user = random.uniform(1.0, 10.0), number % users
+        node = user + random.choice((0, number // users, number // users))  # often not where the user's first tab is
+        kept = {"subject": SUBJECTS[user], "direct": True, "node": node, "poll_seconds": random.choice((1.0, 4.0, 9.0))}
+        steps.append(Step(at, "tab", {**_tab(random, number, at).arguments, **kept}))
+        if random.random() < 0.4:
+            steps.append(Step(random.uniform(at, FAULT_SECONDS), "hide_tab", {"number": number, "hidden": True}))
+        if random.random() < 0.7:
+            at = random.uniform(at + 2.0, FAULT_SECONDS)
+            steps.append(Step(at, "close_tab", {"number": number, "says": random.random() < 0.5}))
+            if fault == "still" and random.random() < 0.7:
+                still = {"after": random.choice((0.0, 0.02)), "seconds": random.choice((1.0, 3.0, 5.0, 10.0, 10.0))}
+                steps.append(Step(at - 0.1, "stand_still", still))
+    if fault == "lost":
+        kind = "parent_kill" if "has_parent" in plan.setup else "redis_restart"
+        steps.append(Step(random.uniform(15.0, FAULT_SECONDS), kind, {"seconds": 0.0}))
+    return steps
 
 
 def _tab(random: Random, number: int, at: float) -> Step:
     return Step(at, "tab", {
         "number": number,
-        "subject": random.choice(SUBJECTS),
+        "subject": random.choice(SUBJECTS[:4]),
         "channels": random.choice((("room:1",), ("room:2",), ("room:1", "room:2"))),
         "streams": random.random() < 0.4,
         "direct": random.random() < 0.7,

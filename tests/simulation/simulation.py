@@ -35,7 +35,7 @@ from tests.simulation.other_cluster import OtherCluster
 from tests.simulation.parent import HOST as PARENT
 from tests.simulation.parent import Parent
 from tests.simulation.plan import LIMITS, WEIGHTS, WORKER_WEIGHTS
-from tests.simulation.presence import GHOST_SECONDS, GONE_AT_MOST, POLICY, STILL, LeavesSeen, Tab, Tabs
+from tests.simulation.presence import GHOST_SECONDS, GONE_AT_MOST, POLICY, POLL_SECONDS, STILL, LeavesSeen, Tab, Tabs
 from tests.simulation.presence import SETTINGS as PRESENCE
 from tests.simulation.presence_plan import HIDDEN_SECONDS
 from tests.simulation.probes import Probes
@@ -496,6 +496,7 @@ class Simulation:
         pause: float,
         is_named: bool,
         node: int | None = None,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         """`node`: it asks only this server."""
         assert self.tabs is not None
@@ -504,8 +505,9 @@ class Simulation:
             hosts = [self._server(node).name]
         name = f"tab {number} of {subject} since {self.world.now - START:.1f}"
         tab = Tab(
-            self.tabs, name, hosts, subject=subject, channels=channels, streams=streams, pause=pause, is_named=is_named
-        )
+            self.tabs, name, hosts, subject=subject, channels=channels, streams=streams, pause=pause,
+            poll_seconds=poll_seconds, is_named=is_named,
+        )  # fmt: skip
         self.tabs.open(number, tab)
 
     def do_hide_tab(self, number: int, hidden: bool) -> None:

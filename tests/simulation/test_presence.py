@@ -21,10 +21,13 @@ SETUP = {
 }  # fmt: skip
 
 
-def tab(at: float, number: int, subject: str, *channels: str, streams: bool = False, node: int | None = None) -> Step:
+def tab(
+    at: float, number: int, subject: str, *channels: str, streams: bool = False, node: int | None = None,
+    poll_seconds: float = 1.0,
+) -> Step:  # fmt: skip
     return Step(at, "tab", {
         "number": number, "subject": subject, "channels": channels, "streams": streams, "direct": True, "pause": 0.1,
-        "is_named": True, "node": node,
+        "is_named": True, "node": node, "poll_seconds": poll_seconds,
     })  # fmt: skip
 
 
@@ -75,7 +78,7 @@ def test_redis_stands_still_while_a_question_waits(says: bool, seconds: float, l
     """One node asks about a user who follows at the other, whose answer comes late: the user does not leave."""
     steps = (
         tab(2.0, 0, "ann", "room:1", node=0),
-        tab(3.0, 1, "ann", "room:1", node=1),
+        tab(3.0, 1, "ann", "room:1", node=1, poll_seconds=9.0),
         Step(9.0, "stand_still", {"after": 0.0, "seconds": seconds}),
         Step(10.0, "close_tab", {"number": 0, "says": says}),
     )
@@ -112,6 +115,10 @@ class _Tab:
     def __init__(self, subject: str, channels: tuple[str, ...]) -> None:
         self.subject = subject
         self.channels = channels
+        self.name = "tab"
+        self.is_open = True
+        self.is_hidden = False
+        self.held_since: float | None = None
 
 
 def test_who_leaves_although_a_tab_was_answered() -> None:
@@ -129,6 +136,32 @@ def test_who_leaves_although_a_tab_was_answered() -> None:
         run.tabs.left(("room:1", "ann"))
     run.tabs.note_fault()
     run.tabs.left(("room:1", "ann"))
+
+
+def test_who_leaves_although_a_server_holds_a_poll() -> None:
+    run = Run()
+    tab: Any = run.tab
+    run.tabs.open(0, tab)
+    for said in (False, True):
+        if said:
+            run.tabs.closes(_Tab("ann", ("room:1",)))  # another page of this user
+        tab.held_since = run.world.now
+        run.wait(0.2)
+        run.tabs.left(("room:1", "ann"))  # the entry was on its way
+        run.wait(1.0)
+        with pytest.raises(BrokenPromise, match="nobody leaves who follows"):
+            run.tabs.left(("room:1", "ann"))
+        run.tabs.left(("room:2", "ann"))
+    run.tabs.note_fault(stands_still=True)
+    with pytest.raises(BrokenPromise, match="nobody leaves who follows"):
+        run.tabs.left(("room:1", "ann"))
+    run.wait(0.1)
+    tab.held_since = run.world.now  # the order cannot tell whether that was before the entry
+    run.wait(3.0)
+    run.tabs.left(("room:1", "ann"))
+    run.tabs.note_fault()
+    tab.held_since = 0.0
+    run.tabs.left(("room:1", "ann"))  # its server may be gone
 
 
 def test_who_is_named_although_nobody_follows() -> None:
