@@ -45,7 +45,7 @@ STALLS = tuple(f"{BEYOND}/stalls{part}.py" for part in ("", "_client", "_probe",
 
 PLAN: Mapping[str, Plan] = {
     "capacity": Plan(60, 120, ("capacity",), (*SWARM, f"{BEYOND}/capacity.py", "docs/operate/capacity.md")),
-    "far-away": Plan(11, 65, ("far-away",), (*SWARM, f"{BEYOND}/far_away.py")),
+    "far-away": Plan(11, 130, ("far-away", "far-away-answers"), (*SWARM, f"{BEYOND}/far_away.py")),
     "raw-events": Plan(14, 420, ("raw-events",), (*SWARM, f"{BEYOND}/raw_events.py")),
     "stalls": Plan(28, 150, ("stalls",), (*SWARM, *STALLS)),
     "redis-delay": Plan(21, 230, ("redis-delay", "redis-rate"), (*SWARM, f"{BEYOND}/redis_delay.py")),

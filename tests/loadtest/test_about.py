@@ -129,6 +129,15 @@ def test_results_of_two_commits_are_not_merged(tmp_path: Path) -> None:
         publish(tmp_path, docs)
 
 
+def test_results_that_do_not_say_their_commit_are_replaced_one_by_one(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    for name in ("designs-table-1", "designs-table-2"):
+        Table(name, "", ("a",), [(1,)]).write(docs / "results", {"command": "python -m loadtest designs --full"})
+    write(tmp_path, "designs-table-1", commit="c0ffee")
+    assert publish(tmp_path, docs)[0] == ["designs-table-1.json", "designs-table-1.csv"]
+    assert "designs-table-2" in old(docs / "results")
+
+
 def test_no_part_takes_longer_than_three_quarters_of_an_hour() -> None:
     """But for the soak, which is an hour. Each says what it measures, in files that there are."""
     for name, plan in PLAN.items():
