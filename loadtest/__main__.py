@@ -47,7 +47,7 @@ from loadtest.liu import (
 from loadtest.load.servers import LOAD_CORE, pin, raise_file_limit
 from loadtest.mishra import experiment as group
 from loadtest.mishra import waits
-from loadtest.reports.about import Measuring, Mixed, abouts, commit, refuse_mixed
+from loadtest.reports.about import Measuring, NotOfThisCommit
 from loadtest.reports.documents import old, publish
 from loadtest.reports.report import write_report
 from loadtest.reports.results import Figure, Table
@@ -142,8 +142,7 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
 
     "all" runs every experiment, or goes on with those that have not been done, and ends with a report. "report" runs
     nothing: it combines all results in the folder into one page; with --docs it also copies those of full runs to
-    docs/lab/results/, and writes the tables in docs/lab/ that are made from them. Full results in a folder are all of
-    one commit. "judge" reads a history from FILE,
+    docs/lab/results/, and writes the tables in docs/lab/ that are made from them. "judge" reads a history from FILE,
     and says whether the server kept its promises (docs/internals/histories.md).
     """
     if (experiment == JUDGE) != (file is not None):
@@ -155,8 +154,6 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
         raise click.UsageError(f"{experiment} runs nothing, so it takes neither --quick nor --full")
     if file is not None:
         sys.exit(judge(file))
-    if experiment != REPORT and not quick:
-        _refuse_mixed(out)
     if "check" in given:
         sys.exit(1 if _old(out) else 0)
     if experiment in (ALL, REPORT):
@@ -203,14 +200,6 @@ def _command(arguments: Sequence[str]) -> str:
     return " ".join(["python -m loadtest", *kept])
 
 
-def _refuse_mixed(out: Path) -> None:
-    """Full results of another commit are not to be joined by those of this one."""
-    try:
-        refuse_mixed(abouts(out), commit())
-    except Mixed as error:
-        raise click.ClickException(f"{error}, with --out") from None
-
-
 def _old(out: Path) -> int:
     """Name the results that are older than the code that they measure. Returns how many there are."""
     found = old(out)
@@ -230,7 +219,7 @@ def _report(out: Path, *, docs: bool) -> None:
     if docs:
         try:
             copied, left = publish(out)
-        except Mixed as error:
+        except NotOfThisCommit as error:
             raise click.ClickException(str(error)) from None
         click.echo(f"Copied to docs/lab/: {', '.join(copied) or 'nothing'}")
         if left:

@@ -1,7 +1,7 @@
 """How a result was measured: of which commit, when, on which machine, and what else the machine did meanwhile.
 
-The program records all of it in each result. So results of several commits are not mixed, and a result that is older
-than the code that it measures is found.
+The program records all of it in each result. So a result that is older than the code that it measures is found, and a
+commit that changes one experiment does not make the results of all others old.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ WORTH_TELLING = 0.01
 MOST = 5
 
 
-class Mixed(Exception):
-    """Results of several commits, or of code that is not committed. The text says which, and what to do."""
+class NotOfThisCommit(Exception):
+    """A result is not of the code of this commit. The text says which, and what to do."""
 
 
 def commit() -> str:
@@ -82,15 +82,6 @@ def abouts(folder: Path) -> dict[str, Mapping[str, Any]]:
         if isinstance(table, dict) and QUICK not in table.get("about", {}).get("command", QUICK).split():
             found[file.stem] = table["about"]
     return found
-
-
-def refuse_mixed(results: Mapping[str, Mapping[str, Any]], *more: str) -> None:
-    """Raises: Mixed if these results, with those of `more` commits, are not all of one."""
-    of = {str(about.get("commit", "no commit")): name for name, about in results.items()}
-    if len({*of, *more}) > 1:
-        which = "; ".join(f"{name} is of {commit}" for commit, name in of.items())
-        now = f"; this is {more[0]}" if more else ""
-        raise Mixed(f"results of several commits cannot be merged: {which}{now}. Measure all in a folder of their own")
 
 
 class Measuring:

@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 
 from loadtest.everything import PLAN
-from loadtest.reports.about import CHANGED, QUICK, Mixed, abouts, changed_since, refuse_mixed
+from loadtest.reports.about import CHANGED, QUICK, NotOfThisCommit, abouts, changed_since
 from loadtest.reports.blocks import block, tables_of_blocks
 from loadtest.reports.item_blocks import FIGURE
 from loadtest.reports.items import PAPERS
@@ -44,15 +44,15 @@ def publish(folder: Path, docs: Path = LAB) -> tuple[list[str], list[str]]:
     """Copy the results that documents show from a folder into `docs`, and write the documents' generated parts.
 
     Returns the files that were copied, and those that were not, because they are of a shortened run.
-    Raises: Mixed if the documents would then show results of several commits.
+    Raises: NotOfThisCommit.
     """
     new = {name: about for name, about in abouts(folder).items() if _place(folder / f"{name}.json", docs)}
-    if new:  # those that do not say their commit are from before 2026-11-26, and are replaced one after the other
-        kept = {name: about for name, about in abouts(docs / "results").items() if "commit" in about}
-        refuse_mixed({**kept, **new})
+    changed = old(folder)
     for name, about in new.items():
         if str(about.get("commit")).endswith(CHANGED):
-            raise Mixed(f"{name} is of code that is not committed: commit it, and measure again")
+            raise NotOfThisCommit(f"{name} is of code that is not committed: commit it, and measure again")
+        if name in changed:
+            raise NotOfThisCommit(f"{name} is of older code, and has to be measured again: {changed[name]}")
     copied, left = [], []
     for file in sorted(folder.glob("*")):
         where = _place(file, docs)

@@ -1,4 +1,4 @@
-"""How a result was measured: what the program records, which results are old, and which must not be mixed."""
+"""How a result was measured: what the program records, and which results are old."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadtest import __main__ as command
 from loadtest.__main__ import main
 from loadtest.everything import LONGEST, PLAN
 from loadtest.reports import about
-from loadtest.reports.about import Measuring, Mixed, abouts, changed_since, digests, refuse_mixed
+from loadtest.reports.about import Measuring, NotOfThisCommit, changed_since, digests
 from loadtest.reports.documents import old, publish
 from loadtest.reports.results import Table
 from loadtest.reports.saved import Saved
@@ -106,36 +106,18 @@ def test_old_results_are_listed(tmp_path: Path) -> None:
     assert done.output == "old: designs-table-2: loadtest/roussev changed since c0ffee\n"
 
 
-def test_results_of_two_commits_are_not_merged(tmp_path: Path) -> None:
-    """Neither by a run into a folder that has another's, nor into the documents; what is not committed never."""
-    write(tmp_path, "designs-table-1", commit="c0ffee")
-    refuse_mixed(abouts(tmp_path), "c0ffee")
-    with pytest.raises(Mixed, match=r"designs-table-1 is of c0ffee; this is facade\. Measure all in a folder"):
-        refuse_mixed(abouts(tmp_path), "facade")
-    for experiment in ("all", "designs"):
-        done = CliRunner().invoke(main, [experiment, "--out", str(tmp_path)])
-        assert done.exit_code == 1
-        assert "results of several commits cannot be merged" in done.output
-    docs = tmp_path / "docs"
-    write(docs / "results", "designs-table-2", commit="facade")
-    with pytest.raises(Mixed, match="several commits"):
-        publish(tmp_path, docs)
-    write(docs / "results", "designs-table-1", commit="facade")
-    write(tmp_path, "designs-table-2", commit="c0ffee")
-    assert publish(tmp_path, docs)[1] == []
-    for name in ("designs-table-1", "designs-table-2"):
-        write(tmp_path, name, commit="c0ffee, changed")
-    with pytest.raises(Mixed, match="not committed"):
-        publish(tmp_path, docs)
-
-
-def test_results_that_do_not_say_their_commit_are_replaced_one_by_one(tmp_path: Path) -> None:
-    docs = tmp_path / "docs"
-    for name in ("designs-table-1", "designs-table-2"):
-        Table(name, "", ("a",), [(1,)]).write(docs / "results", {"command": "python -m loadtest designs --full"})
-    write(tmp_path, "designs-table-1", commit="c0ffee")
+def test_only_results_of_the_present_code_are_published(tmp_path: Path) -> None:
+    """Of whichever commit, if what they measure has not changed since; what is not committed never."""
+    docs, sources = tmp_path / "docs", digests(PLAN["designs"].measures)
+    write(docs / "results", "designs-table-2", commit="facade", sources=sources)
+    write(tmp_path, "designs-table-1", commit="c0ffee", sources=sources)
     assert publish(tmp_path, docs)[0] == ["designs-table-1.json", "designs-table-1.csv"]
-    assert "designs-table-2" in old(docs / "results")
+    write(tmp_path, "designs-table-1", commit="c0ffee", sources=dict.fromkeys(sources, "0"))
+    with pytest.raises(NotOfThisCommit, match=r"designs-table-1 is of older code, .*: loadtest/roussev changed since"):
+        publish(tmp_path, docs)
+    write(tmp_path, "designs-table-1", commit="c0ffee, changed", sources=sources)
+    with pytest.raises(NotOfThisCommit, match="not committed"):
+        publish(tmp_path, docs)
 
 
 def test_no_part_takes_longer_than_three_quarters_of_an_hour() -> None:

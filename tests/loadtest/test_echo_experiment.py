@@ -157,6 +157,14 @@ def test_a_server_that_does_not_start_is_a_result() -> None:
     assert "failed" in table.failed
 
 
+@pytest.mark.parametrize("kind", [SYNCH, BEST, URING])
+def test_no_answer_waits_for_an_acknowledgement(kind: Kind) -> None:
+    """The client reads when half of its messages are back: if the system held one of them, that would take 40 ms."""
+    measured = measure_kind(kind, 1, 1024, 0.5).measured
+    assert measured is not None
+    assert measured.messages > 500
+
+
 @pytest.mark.parametrize("native", [False, True])
 def test_the_experiment_has_a_row_for_each_kind(native: bool, tmp_path: Path) -> None:
     """With each number of connections, and each size of message; claims; and the paper's figures."""
