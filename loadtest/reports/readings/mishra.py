@@ -63,20 +63,22 @@ figure_1, figure_2, figure_3 = (partial(_figure, figure) for figure in (1, 2, 3)
 
 
 def difference_grows(saved: Saved) -> Found:
+    """Up to the rate at which events deliver most: beyond it both only lose."""
     parts, steps, last = [], [], []
     for figure in (1, 2, 3):
         lines = _lines(figure, saved)
-        rates = sorted(lines)
+        most = max(lines, key=lambda rate: lines[rate][0])
+        rates = sorted(rate for rate in lines if rate <= most)
         differences = [lines[rate][0] - lines[rate][1] for rate in rates]
-        parts.append(f"{shown(differences[0])} to {shown(max(differences))}")
+        parts.append(f"{shown(differences[0])} to {shown(differences[-1])}")
         steps += [
             (later - one) / rate for one, later, rate in zip(differences, differences[1:], rates[1:], strict=False)
         ]
-        last.append(lines[rates[-1]][0] / max(events for events, _ in lines.values()))
+        last.append(lines[max(lines)][0] / max(lines))
     rules = (
         Criterion("growth from rate to rate, least, as a share of the rate", min(steps, default=0.0), NO_LESS - 1),
         Criterion("growth, greatest", max(steps, default=0.0), CLEARLY - 1),
-        Criterion("events are saturated: at the highest rate / at best", max(last), most=NO_LESS),
+        Criterion("events are saturated: delivered at the highest rate, share", max(last), most=NO_LESS),
     )
     return Found(f"events - threads, a second: {', '.join(parts)}", rules)
 
