@@ -61,12 +61,13 @@ def thrift_in_kernel(run: Run) -> float:
 def ratios(
     runs: Runs, kind: Kind, other: Kind, metric: Metric, among: Callable[[int], bool] = lambda connections: True
 ) -> list[float]:
-    """For each number of connections that both kinds were measured with, and each round."""
+    """For each number of connections that both kinds were measured with, and each round in which both served all."""
     found = []
     for (measured, number), rounds in runs.items():
         if measured == kind and among(number):
             pairs = zip(rounds, runs.get((other, number), ()), strict=False)
-            found += [metric(one) / metric(two) for one, two in pairs if metric(one) and metric(two)]
+            whole = [pair for pair in pairs if all(run.served_all for run in pair)]
+            found += [metric(one) / metric(two) for one, two in whole if metric(one) and metric(two)]
     return found
 
 

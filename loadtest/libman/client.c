@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -31,7 +32,7 @@
 
 struct connection {
     int fd, is_blocked, has_ended;
-    size_t offset, sent, received, received_before;
+    size_t offset, sent, received, arrived_before;
     size_t marked;        /* the message that is timed ends before this byte of the stream; 0: none */
     int64_t marked_at;
 };
@@ -40,7 +41,7 @@ static struct connection *connections;
 static int count, epoll, ended;
 static size_t message_bytes, window_bytes;
 static char *pattern, buffer[READ_BYTES];
-static int64_t trips[64 << PARTS], received, reads; /* since the measurement began; trips by bucket of nanoseconds */
+static int64_t trips[64 << PARTS], reads; /* since the measurement began; trips by bucket of nanoseconds */
 
 static void fail(const char *format, ...)
 {
@@ -121,7 +122,6 @@ static void receive(struct connection *c)
         fail("the %zd bytes after byte %zu of connection %d are not those that were sent", bytes, c->received,
              (int)(c - connections));
     c->received += bytes;
-    received += bytes;
     reads++;
     if (c->marked && c->marked <= c->received) {
         trips[bucket(now() - c->marked_at)]++;
@@ -162,11 +162,20 @@ static void connect_one(struct connection *c, int port)
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
+/* What has come back, read or not: connections are read when half of their window is there, many at a time. */
+static size_t arrived(const struct connection *c)
+{
+    int unread = 0;
+    if (!c->has_ended)
+        ioctl(c->fd, FIONREAD, &unread);
+    return c->received + unread;
+}
+
 static int silent(void)
 {
     int silent = 0;
     for (int i = 0; i < count; i++)
-        silent += connections[i].received == connections[i].received_before;
+        silent += arrived(&connections[i]) == connections[i].arrived_before;
     return silent;
 }
 
@@ -184,17 +193,20 @@ static void begin(double patience)
 
 static void measure(double seconds)
 {
+    int64_t bytes = 0;
     for (int i = 0; i < count; i++)
-        connections[i].received_before = connections[i].received;
+        bytes -= connections[i].arrived_before = arrived(&connections[i]);
     memset(trips, 0, sizeof trips);
-    received = reads = 0;
+    reads = 0;
     int ended_before = ended;
     int64_t began = now();
     double used = processor_time();
     run(seconds);
     double took = (now() - began) / 1e9;
+    for (int i = 0; i < count; i++)
+        bytes += arrived(&connections[i]);
     printf("{\"seconds\": %f, \"received_bytes\": %ld, \"reads\": %ld, \"stalled\": %d, \"ended\": %d, \"own_share\": %f, ",
-           took, (long)received, (long)reads, silent(), ended - ended_before, (processor_time() - used) / took);
+           took, (long)bytes, (long)reads, silent(), ended - ended_before, (processor_time() - used) / took);
     printf("\"trips\": [");
     const char *comma = "";
     for (int i = 0; i < 64 << PARTS; i++)

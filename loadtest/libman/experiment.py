@@ -98,7 +98,7 @@ def _table(name: str, title: str, runs: Runs) -> Table:
     broken: list[str] = []
     for (kind, _), rounds in sorted(runs.items(), key=lambda item: (item[1][0].connections, item[1][0].message_bytes)):
         first = rounds[0]
-        good = [run for run in rounds if run.measured]
+        good = [run for run in rounds if run.measured and run.measured.messages]
         problems = ", ".join(dict.fromkeys(run.problem for run in rounds if run.problem))
         broken += [f"{kind.name}, {first.connections} connections: {run.problem}" for run in rounds if not run.measured]
         rates = [run.bits_per_second / 1e6 for run in good] or [0.0]
@@ -124,7 +124,7 @@ def _figures(runs: Runs, name: str) -> list[Figure]:
     def lines(value: Callable[[Run], float], names: Mapping[Kind, str]) -> dict[str, list[tuple[float, float]]]:
         found: dict[str, list[tuple[float, float]]] = {}
         for (kind, number), rounds in runs.items():
-            good = [value(run) for run in rounds if run.measured]
+            good = [value(run) for run in rounds if run.measured and run.measured.messages]
             if kind in names and good:
                 found.setdefault(names[kind], []).append((number, statistics.median(good)))
         return found

@@ -106,6 +106,11 @@ class Run(NamedTuple):
         return self.measured.bits_per_second if self.measured else 0.0
 
     @property
+    def served_all(self) -> bool:
+        """Whether every connection got something, and none was ended."""
+        return self.measured is not None and not self.measured.stalled and not self.measured.ended
+
+    @property
     def cost(self) -> float:
         """Seconds of the server's processor for a message; 0 if none was echoed."""
         return self.cpu_seconds / self.measured.messages if self.measured and self.measured.messages else 0.0

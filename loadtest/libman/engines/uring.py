@@ -16,6 +16,9 @@ from itertools import count
 from loadtest.libman.channel import Accepted, AsynchChannel, Engine, Operation, OpRead, OpWrite
 from loadtest.libman.engines.ring import ACCEPT, RECV, SEND, Ring
 
+ACCEPTS = 64
+"""Under way at a time: with one of them, a turn with thousands of messages would accept one connection."""
+
 
 class UringProactor:
     """Raises: OSError if this system has no io_uring, or does not let this process use it."""
@@ -56,7 +59,8 @@ class UringProactor:
         listener.setblocking(True)
         number = next(self._numbers)
         self._listeners[number] = listener, accepted
-        self._accept(number)
+        for _ in range(ACCEPTS):
+            self._accept(number)
 
     def turn(self, timeout: float | None) -> None:
         operations = self._operations

@@ -15,6 +15,7 @@
 
 #define SUBMISSIONS 4096   /* that can be put into the ring before they have to be submitted */
 #define COMPLETIONS 32768
+#define ACCEPTS 64 /* under way at a time: with one of them, a turn with many messages accepts one connection */
 
 static int ring, listener;
 static struct io_uring_sqe *submissions;
@@ -105,7 +106,8 @@ static void open_it(int fd, const char *wait, int threads)
     for (unsigned i = 0; i < p.sq_entries; i++)
         ((unsigned *)(rings + p.sq_off.array))[i] = i;
     listener = fd;
-    accept_next();
+    for (int i = 0; i < ACCEPTS; i++)
+        accept_next();
     open_proactor(&proactor, threads);
 }
 
