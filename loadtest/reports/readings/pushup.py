@@ -31,6 +31,9 @@ AS_THE_LOGARITHM = 2
 BUSY = 0.9
 """The share of a core that a node uses if it has no time left."""
 
+SWARM_SHARE, SWARM_AT_ITS_LIMIT = "swarm's share of its processor", 0.8
+"""The load generator, and from which share of its core on it is slow itself."""
+
 ALIKE = (0.75, 1.33)
 COST = "server's us a delivery"
 THREADS = "threads for requests"
@@ -113,7 +116,7 @@ def packet_loss(saved: Saved) -> Found:
     rules = (
         Criterion("packets lost for a message, pull / long poll", lost, 10),
         Criterion(
-            "mean trip of pulling, most loss / none", trips["CP", most, long] / trips["CP", none, long], VERY_LITTLE
+            "mean trip of pulling, most loss / none", trips["CP", most, short] / trips["CP", none, short], VERY_LITTLE
         ),
         _over_intervals([trips["CP", most, short], trips["CP", most, long]]),
     )
@@ -368,7 +371,7 @@ def scaling_with_a_core_each(saved: Saved) -> Found:
     full = [
         number(row, "deliveries / derived")
         for row in saved.rows("nodes-full-core")
-        if number(row, "node's share of a processor") >= BUSY
+        if number(row, "node's share of a processor") >= BUSY and number(row, SWARM_SHARE) <= SWARM_AT_ITS_LIMIT
     ]
     text = (
         f"derived: {most} deliver {span(times)} times as much as one, {span(by[most].values())} a second; HAProxy "
