@@ -78,15 +78,15 @@ PLAN: Mapping[str, Plan] = {
     "group-waits": Plan(
         14, 1600, ("group-delivery-waits", "group-stability-waits", "group-trace"), ("loadtest/mishra",)
     ),
-    "traffic": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
-    "trip-time": Plan(34, 770, ("traffic", "trip-time", "push-or-pull"), LIU),
+    "traffic": Plan(34, 790, ("traffic", "trip-time", "push-or-pull"), LIU),
+    "trip-time": Plan(34, 790, ("traffic", "trip-time", "push-or-pull"), LIU),
     "traffic-closing": Plan(70, 2600, ("traffic-closing", "trip-time-closing", "push-or-pull-closing"), LIU),
     "packet-loss": Plan(40, 1500, ("packet-loss",), LIU),
     "threads-or-events": Plan(75, 2000, (
         "threads-or-events", "threads-or-events-memory", "threads-or-events-trip-time", "threads-or-events-received",
         "threads-or-events-overload", "threads-or-events-overload-received", "threads-or-events-loss",
     ), LIU),
-    "nodes": Plan(75, 2500, (
+    "nodes": Plan(75, 2300, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received", "nodes-a-core-each", "nodes-full-core",
     ), LIU),
@@ -102,7 +102,7 @@ PLAN: Mapping[str, Plan] = {
     ), (*SWARM, "pushup/workers", f"{BEYOND}/workers")),
     "browsers": Plan(52, 2700, ("browsers", "browsers-summary"), (*SERVER, "pushup/browser", f"{BEYOND}/browsers")),
     "cluster-kills": Plan(
-        45, 950, ("cluster-kills",), (*SWARM, f"{BEYOND}/cluster_kills"), ("--minutes", "15"),
+        45, 1600, ("cluster-kills",), (*SWARM, f"{BEYOND}/cluster_kills"), ("--minutes", "25"),
     ),
 }  # fmt: skip
 """The experiments in the order in which `all` runs them. Those that share the machine with much else, and those that

@@ -12,6 +12,7 @@ shows whether a cluster grows with its nodes, as the paper says.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from statistics import median
 
@@ -45,6 +46,9 @@ QUICK_LOADS = (0.5, 1.5)
 """Of a node alone, as shares of what was derived for it."""
 
 ROUNDS = 3
+
+SETTINGS = {"drain_seconds": 0.1}
+"""A node that stops need not wait for a balancer."""
 
 SHARE = 0.04
 """Of a processor, for each node: little enough that HAProxy and the swarm on the other one keep up with four nodes."""
@@ -83,24 +87,25 @@ def measure(
             with _cluster(count) as cluster:
                 for number in connections:
                     progress.step(f"{_named(count)}, {number} connections")
-                    results.setdefault((count, number), []).append(
-                        _measure(cluster, number, seconds, number / DELIVERIES_A_SECOND)
-                    )
+                    interval = number / DELIVERIES_A_SECOND
+                    measured = _measure(cluster, number, max(seconds, 4 * interval), interval)
+                    results.setdefault((count, number), []).append(measured)
     progress.end()
     rows: list[tuple[Value, ...]] = []
     trips: dict[str, list[tuple[float, float]]] = {}
     shares: dict[str, list[tuple[float, float]]] = {}
-    for (count, number), measured in results.items():
-        m = sorted(measured, key=_cost)[len(measured) // 2]
+    for (count, number), of_rounds in results.items():
+        m = sorted(of_rounds, key=_cost)[len(of_rounds) // 2]
         alone = median(map(_cost, results[0, number]))
         cost = _cost(m)
-        trips.setdefault(_named(count), []).append((number, m.mean_trip))
+        trip = median(one.mean_trip for one in of_rounds)
+        trips.setdefault(_named(count), []).append((number, trip))
         shares.setdefault(_named(count), []).append((number, 100 * m.received_share))
         rows.append(
             (
-                _named(count), number, m.mean_trip, m.trip(0.5), m.trip(0.99), 100 * m.received_share, 1e6 * cost,
+                _named(count), number, trip, m.trip(0.5), m.trip(0.99), 100 * m.received_share, 1e6 * cost,
                 cost / alone, *(1e6 * m.cpu[name] / m.delivered for name in ("haproxy", "redis")),
-                m.repeated + m.out_of_order + m.gaps, m.own_cpu,
+                m.repeated + m.out_of_order + m.gaps + m.reconnected, m.own_cpu,
             )
         )  # fmt: skip
     columns = (
@@ -211,7 +216,7 @@ def measure_shares(
 ) -> tuple[list[Table], list[Figure]]:
     """Each number of nodes with each number of connections, if a node can use this share of a processor; medians.
 
-    Each measurement has nodes of its own, because HAProxy may have given up one that was overloaded.
+    Each measurement has nodes of its own, because one that was overloaded has a backlog.
     """
     progress = Progress(rounds * len(nodes) * len(connections))
     results: dict[tuple[int, int], list[Measured]] = {}
@@ -233,7 +238,7 @@ def measure_shares(
         rows.append(
             (
                 _named(count), number, m.mean_trip, m.trip(0.99), 100 * m.received_share, m.delivered / m.seconds,
-                sum(_of_nodes(m)) / m.seconds, m.repeated + m.out_of_order + m.gaps, m.own_cpu,
+                sum(_of_nodes(m)) / m.seconds, m.repeated + m.out_of_order + m.gaps + m.reconnected, m.own_cpu,
                 1e6 * _cost(m), 1e6 * sum(_of_nodes(m)) / m.polls, m.delivered / m.polls,
             )
         )  # fmt: skip
@@ -268,8 +273,19 @@ def _named(count: int) -> str:
 def _cluster(count: int) -> Cluster:
     """A cluster of `count` nodes with Redis and HAProxy; 0: one node with neither."""
     if count == 0:
-        return Cluster(nodes=1, broadcast="memory:", without=("example", "haproxy"))
-    return Cluster(nodes=count, front="tcp", haproxies=HAPROXIES, without=("example",))
+        return Cluster(nodes=1, broadcast="memory:", settings=SETTINGS, without=("example", "haproxy"))
+    return Cluster(nodes=count, front="tcp", haproxies=HAPROXIES, settings=SETTINGS, without=("example",))
+
+
+def _keep_slow_nodes(cluster: Cluster) -> None:
+    """Have HAProxy not ask whether nodes answer: with a small share of a processor they would seem to hang."""
+    for name in cluster.fronts:
+        for node in cluster.nodes:
+            with socket.socket(socket.AF_UNIX) as admin:
+                admin.connect(str(cluster.folder / f"{name}.sock"))
+                admin.sendall(f"disable health pushup/{node}\n".encode())
+                if answer := admin.recv(1024).strip():
+                    raise RuntimeError(f"HAProxy goes on asking {node}: {answer.decode()}")
 
 
 def _measure(
@@ -298,6 +314,7 @@ def _measure(
         swarm.measure(interval=interval, seconds=max(1.0, interval))
         with Shares() as shares:
             if share is not None:
+                _keep_slow_nodes(cluster)
                 for name in cluster.nodes:
                     shares.give(watched[name], share)
             return swarm.measure(interval=interval, seconds=seconds)

@@ -177,12 +177,15 @@ def measure_together(
         locusts: dict[Case, subprocess.Popen[bytes]] = {}
         servers = [stack.enter_context(running(*method.flags, module=method.module)) for _, method in cases]
         begin = time.time() + 1.0 + BEGIN_SECONDS * (len(cases) + beside)
+        turn = 0.0
         for (number, method), server in zip(cases, servers, strict=True):
             file = _file(folder, (number, method))
             options: dict[str, object] = {"close-connections": int(closing), "measured-file": file}
             if publish_from:
                 options["publish-from"] = publish_from
-            process = _locust(number, method, pace, server, begin, options)
+            # One after the other within the shortest interval: a message to many would delay those of other cases.
+            turn = len(locusts) * pace.intervals[0] / len(cases)
+            process = _locust(number, method, pace, server, begin + turn, options)
             stack.callback(_end, process)
             locusts[number, method] = process
         time.sleep(max(0.0, begin - time.time()))
@@ -190,6 +193,7 @@ def measure_together(
             for interval in pace.intervals:
                 progress.step(f"one message every {interval:g} s")
                 _wait(interval * pace.messages, locusts)
+            _wait(turn, locusts)
         until = time.monotonic() + END_SECONDS
         for process in locusts.values():
             process.wait(max(0.0, until - time.monotonic()))

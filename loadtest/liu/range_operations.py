@@ -6,6 +6,7 @@ items in it as there were.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -54,7 +55,7 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
             tree.add(rng.uniform(0, SPAN_SECONDS), item)
         costs = [
             median(_cost(operation, scale.repeats) for _ in range(scale.rounds))
-            for operation in (partial(_one, tree, rng), partial(_first, tree, rng))
+            for operation in (partial(_one, tree, rng), _First(tree, rng, count))
         ]
         rows.append([count, *costs])
     progress.end()
@@ -82,7 +83,15 @@ def _one(tree: TimeTree[int], rng: random.Random) -> None:
     tree.discard(moment, -1)
 
 
-def _first(tree: TimeTree[int], rng: random.Random) -> None:
-    for item in [tree.pop_due(SPAN_SECONDS) for _ in range(RANGE)]:
-        assert item is not None
-        tree.add(rng.uniform(0, SPAN_SECONDS), item)
+class _First:
+    """Time goes on by as much as there was between the items taken: so those that follow are as old as they were."""
+
+    def __init__(self, tree: TimeTree[int], rng: random.Random, count: int) -> None:
+        self._tree, self._rng = tree, rng
+        self._now, self._step = 0.0, RANGE * SPAN_SECONDS / count
+
+    def __call__(self) -> None:
+        self._now += self._step
+        for item in [self._tree.pop_due(math.inf) for _ in range(RANGE)]:
+            assert item is not None
+            self._tree.add(self._now + self._rng.uniform(0, SPAN_SECONDS), item)

@@ -384,7 +384,11 @@ class Swarm:
             self._connect_publisher(publisher)
         publisher.sent.append(time.time())
         assert publisher.connection is not None
-        publisher.connection.post(target, body.encode(), self._publish_headers)
+        try:
+            publisher.connection.post(target, body.encode(), self._publish_headers)
+        except OSError:  # the server has closed it, and that has not been read yet
+            publisher.connection.close()
+            self.refused += 1
         if due >= self._since:  # else it is of the warm-up, and late
             self.published += 1
             self.expected += len(range(channel, len(self._subscribers), self._channels))
