@@ -44,4 +44,5 @@ def measure(kills: int) -> tuple[list[Table], list[Figure]]:
             found = witnesses.compare()
     progress.end()
     columns = ("kills", *COLUMNS)
-    return [Table("kills", "kill -9 of a server with a journal, under load", columns, [(kills, *found)])], []
+    title = "kill -9 of a server with a journal, under load"
+    return [Table("kills", title, columns, [(kills, *found)], found.failed)], []

@@ -179,6 +179,8 @@ def _serving(helper: str, backend: Backend) -> Iterator[tuple[Server, Path]]:
         most.write_text("0")
         environment = {**backend.environment, MOST_VARIABLE: str(most)}
         settings: dict[str, Value] = {"authorize_timeout_seconds": PATIENCE_SECONDS, "ticket_key": KEY}
+        # A server that is blocked for long would take connections for idle whose requests it has not read yet.
+        settings["idle_timeout_seconds"] = PATIENCE_SECONDS
         if helper == PROCESS:
             flags = ("--handler", backend.authorizer, "--workers", str(THREADS))
             process = stack.enter_context(
@@ -200,20 +202,20 @@ def _flags(settings: Mapping[str, Value]) -> list[str]:
 class _Crowd:
     """Polls without tickets, each on its own connection; answered as soon as they are authorized.
 
-    `waits`: from their arrival until each answer; `seconds`: until the last one.
+    `began`: when they were sent; `waits`: from then until each answer; `seconds`: until the last one.
     """
 
     def __init__(self, loop: Loop, server: Server, count: int) -> None:
         self.statuses: dict[int, int] = {}
         self.waits: list[float] = []
         self._clients = [Connection(loop, server.address, self._responded) for _ in range(count)]
-        self._began = time.time()
+        self.began = time.time()
         for number, client in enumerate(self._clients):
             client.get(f"/v1/poll?channel=slow:{number}&timeout=0")
 
     def _responded(self, client: Connection, status: int, body: bytes) -> None:
         self.statuses[status] = self.statuses.get(status, 0) + 1
-        self.waits.append(time.time() - self._began)
+        self.waits.append(time.time() - self.began)
 
     @property
     def seconds(self) -> float:
@@ -249,7 +251,7 @@ class _Good:
         self._published = 0
         end = time.time() + seconds
         patience = end + PATIENCE_SECONDS
-        due = time.time() + 0.2
+        due = time.time() + 0.2 if crowd is None else crowd.began
         while (now := time.time()) < patience and (now < end or (crowd is not None and crowd.unanswered)):
             self.loop.run_until(due)
             self._publish(due)

@@ -43,6 +43,13 @@ class Found(NamedTuple):
     gaps: int
     complete_chains: str
 
+    @property
+    def failed(self) -> str:
+        """What was broken; empty if nothing was."""
+        whole, _, all_ = self.complete_chains.partition(" of ")
+        is_whole = self.acknowledged > 0 and whole == all_ and not any(self[2:6])
+        return "" if is_whole else ", ".join(f"{name}: {value}" for name, value in zip(COLUMNS, self, strict=True))
+
 
 class Longest(NamedTuple):
     """The longest waits of the clients that use the servers in turn, in seconds."""

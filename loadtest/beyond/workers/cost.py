@@ -110,7 +110,10 @@ def _work(
         with closing(swarm):
             swarm.begin()
             swarm.measure(interval=interval, window=window, seconds=1.0, drain=PATIENCE_SECONDS)
-            return swarm.measure(interval=interval, window=window, seconds=seconds, drain=PATIENCE_SECONDS)
+            measured = swarm.measure(interval=interval, window=window, seconds=seconds, drain=PATIENCE_SECONDS)
+    if measured.refused:
+        raise RuntimeError(f"{measured.refused} publications were refused, which costs less than to publish them")
+    return measured
 
 
 def _pids(server: Server) -> list[int]:

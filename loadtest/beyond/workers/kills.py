@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from loadtest.load.servers import free_port, running
-from loadtest.load.witnesses import COLUMNS, LONGEST_COLUMNS, Witnesses
+from loadtest.load.witnesses import COLUMNS, LONGEST_COLUMNS, Found, Witnesses
 from loadtest.reports.results import Progress, Table, Value
 
 WORKERS = 3
@@ -43,6 +43,7 @@ def measure(worker_kills: int, parent_kills: int) -> list[Table]:
     rng = random.Random(SEED)  # noqa: S311  # the same kills each time
     progress = Progress(worker_kills + parent_kills)
     rows: list[tuple[Value, ...]] = []
+    found: dict[str, Found] = {}
     with tempfile.TemporaryDirectory(dir=".") as folder:
         port = free_port()
         flags = ["--workers", str(WORKERS), "--set", "retention_messages=10000000", "--set", "retention_seconds=1h"]
@@ -60,7 +61,8 @@ def measure(worker_kills: int, parent_kills: int) -> list[Table]:
                 _kill_one(server.pid, rng)
             time.sleep(SETTLE_SECONDS)
             witnesses.end()
-            rows.append(("a worker", worker_kills, *witnesses.compare(), *witnesses.longest()))
+            found["a worker"] = witnesses.compare()
+            rows.append(("a worker", worker_kills, *found["a worker"], *witnesses.longest()))
         flags = journal("other.db")
         with running(*flags, port=port, core=None):
             witnesses = Witnesses([f"http://127.0.0.1:{port}"], pause=0.005)
@@ -73,12 +75,11 @@ def measure(worker_kills: int, parent_kills: int) -> list[Table]:
         with running(*flags, port=port, core=None):
             time.sleep(SETTLE_SECONDS)
             witnesses.end()
-            rows.append(("the parent", parent_kills, *witnesses.compare(), *witnesses.longest()))
+            found["the parent"] = witnesses.compare()
+            rows.append(("the parent", parent_kills, *found["the parent"], *witnesses.longest()))
     progress.end()
     columns = ("killed", "times", *COLUMNS, *LONGEST_COLUMNS)
-    failed = "; ".join(
-        f"{row[0]} was killed; lost, repeated, out of order: {row[4:7]}" for row in rows if any(row[4:7])
-    )
+    failed = "; ".join(f"{name} was killed; {one.failed}" for name, one in found.items() if one.failed)
     title = f"kill -9 with {WORKERS} workers and a journal, under load"
     return [Table("workers-kills", title, columns, rows, failed)]
 
