@@ -199,6 +199,10 @@ def measure_together(
             process.wait(max(0.0, until - time.monotonic()))
         _check(locusts)
         results = {case: read_tallies(_file(folder, case)) for case in cases}
+        for (number, method), tallies in results.items():
+            published = [tally.published for tally in tallies]
+            if not publish_from and published != [pace.messages] * len(pace.intervals):  # else packets are lost
+                raise RuntimeError(f"{method.name} with {number} connections: {published} messages were published")
     progress.end()
     return results
 
