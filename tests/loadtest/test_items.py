@@ -14,6 +14,7 @@ import pytest
 from loadtest.everything import PLAN
 from loadtest.mishra import complexity
 from loadtest.reports import blocks
+from loadtest.reports.about import digests
 from loadtest.reports.documents import GENERATED, LAB, documents, filled, publish
 from loadtest.reports.item_blocks import COMPARE, FIGURE, ITEMS
 from loadtest.reports.items import NOT_DONE, PAPERS, TESTED, TOO_SHORT, Item, Paper, compare, judge, problems
@@ -208,7 +209,8 @@ def results(folder: Path, about: Mapping[str, object]) -> Path:
 
 def test_full_runs_get_into_the_documents(docs: Path, tmp_path: Path) -> None:
     """What a document shows is copied, and its part is written; what is written by hand stays."""
-    copied, left = publish(results(tmp_path / "results", {"command": "python -m loadtest group"}), docs)
+    about = {"command": "python -m loadtest group", "sources": digests(PLAN["group"].measures)}
+    copied, left = publish(results(tmp_path / "results", about), docs)
     assert (sorted(copied), left) == (["group-complexity.csv", "group-complexity.json", "traffic.svg"], [])
     text = (docs / "one.md").read_text()
     assert "| lines | 51 | 81 |" in text
