@@ -141,8 +141,11 @@ SERVERS = [(kind, False) for kind in kinds()] + [(kind, True) for kind in native
 def test_each_server_echoes_to_many(kind: Kind, native: bool) -> None:
     """As a process: everything comes back right, on every connection, and its processor time is measured."""
     run = measure_kind(kind, 20, 500, 0.6, native=native)
-    assert run.problem in ("", "the client is at its limit") or run.problem.startswith("disturbed by other work")
+    # A reactor with edges reads until nothing is left; while the client refills one connection, another may wait.
+    expected = ("the client is at its limit", "disturbed by other work", "got nothing")
+    assert not run.problem or any(text in run.problem for text in expected)
     assert run.measured is not None
+    assert run.measured.stalled < 10
     assert run.measured.messages > 20
     assert run.cost > 0 or run.problem  # a busy machine may leave too little time for the kernel to count any
     assert run.cost >= run.kernel_cost
