@@ -27,7 +27,7 @@ BUGS = (
     ),
     Bug(
         "closed-page-answers",
-        "a node that holds no poll of a user any more says that the user is there, though the page has closed",
+        "a page has closed, and its node still says that the user is there",
         "a grace that also counts for who says goodbye",
         (
             Edit(
@@ -48,7 +48,7 @@ BUGS = (
     ),
     Bug(
         "grace-by-the-wall-clock",
-        "the grace ends by a clock that can be set",
+        "the grace is measured by a clock that can be set",
         "as timeouts that jump with the clock",
         (
             Edit(NODE, "follower.until = now + (0.0 if follower.is_closing", "follower.until = time() + (0.0 if follower.is_closing"),
@@ -112,7 +112,7 @@ BUGS = (
     ),
     Bug(
         "last-tab-of-two",
-        "a user with two tabs is gone when one of them is",
+        "a user with two tabs leaves when one of them closes",
         "a set where a count is needed",
         (
             Edit(NODE, "            if not follower.count:\n                follower.until", "            if follower:\n                follower.until"),
@@ -124,7 +124,7 @@ BUGS = (
     ),
     Bug(
         "gone-and-claimed-again",
-        "a node that goes on with another state says that everybody is there whom it has ever seen",
+        "after a change of state, a node says that everybody it has ever seen is there",
         "the simulation (m32), before presence was released",
         (Edit(NODE, "            if follower.is_here(now):\n", "            if follower:\n"),
          Edit(NODE, "            if not follower.count:\n                heappush(self._ends, (0.0, key))\n", "")),
@@ -132,7 +132,7 @@ BUGS = (
     ),
     Bug(
         "silence-is-an-answer",
-        "a member leaves when its time has come, whether or not the node where it follows could answer",
+        "a member leaves at the end of the grace, even if its node had no chance to answer",
         "PushUp, before its first presence was released: Redis stood still, and who followed was reported gone",
         (Edit(LEAVING, "                if place <= answered or row.leaves_at <= time - PATIENCE_SECONDS:\n", "                if place:\n"),
          Edit(LEAVING, "            self._refused_at = now\n", "            pass\n")),

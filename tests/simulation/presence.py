@@ -185,14 +185,14 @@ class Tabs:
         shown = self._shown.get(key, -math.inf)
         # The entry may have waited since the order stood still. Who was gone at any time since then may have left.
         may_have_waited = self.only_stood_still and not self.is_calm
-        # A node with a slow link may be back after the others' patience.
-        is_exact = self.only_stood_still and self.is_prompt
+        is_exact = self._is_exact
+        held = self._held(key) if is_exact else ()
         before = now
-        for contact in (*self._held(key, is_exact=is_exact), *reversed(contacts[-40:])):
+        for contact in (*held, *reversed(contacts[-40:])):
             # A process that has ended has taken with it who was hidden. Of streams it is not known which one it was.
             knows = contact.process is not None and contact.process.alive
             seconds = HIDDEN_SECONDS if contact.is_hidden and contact.sent > shown and knows else GRACE_SECONDS
-            # Who was answered was there until then, if the server did not stop.
+            # Where no server has failed, a tab was there until it was answered.
             last, noted = (contact.at, contact.sent) if is_exact else (contact.sent, contact.at)
             if last < before - (1.2 if was_closed else seconds - 1.0):
                 continue
@@ -203,13 +203,17 @@ class Tabs:
             elif is_exact or self._was_served(contact):
                 raise BrokenPromise(f"nobody leaves who follows: {key} has left, and was there: {contact}")
 
-    def _held(self, key: Key, *, is_exact: bool) -> list[Contact]:
-        """Polls and streams of this member that servers hold. It is known only where no server has failed."""
+    @property
+    def _is_exact(self) -> bool:
+        """No server has failed, and none has a slow link: that one may be back after the others' patience."""
+        return self.only_stood_still and self.is_prompt
+
+    def _held(self, key: Key) -> list[Contact]:
+        """The polls and streams of this member that servers hold, if none has failed."""
         channel, subject = key
-        tabs = self.tabs.values() if is_exact else ()
         return [
             Contact(tab.held_since, self.world.now, "", None, tab.is_hidden)
-            for tab in tabs
+            for tab in self.tabs.values()
             if tab.held_since is not None and tab.is_open and tab.subject == subject and channel in tab.channels
         ]
 

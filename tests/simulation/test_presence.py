@@ -115,7 +115,6 @@ class _Tab:
     def __init__(self, subject: str, channels: tuple[str, ...]) -> None:
         self.subject = subject
         self.channels = channels
-        self.name = "tab"
         self.is_open = True
         self.is_hidden = False
         self.held_since: float | None = None

@@ -98,7 +98,8 @@ def measure(
                 click.echo(line, err=True)
     progress.end()
     broken = [line for tally in tallies.values() for line in tally.broken]
-    broken += [f"{name}: no time was left" for name, count in times.items() if count and not tallies[name].times]
+    untried = [name for name, tally in tallies.items() if times[name] and not (tally.times or tally.broken)]
+    broken += [f"{name}: no time was left" for name in untried]
     rows = [_row(name, tally) for name, tally in tallies.items() if tally.times or tally.broken]
     done, wanted = sum(tally.times for tally in tallies.values()), sum(times.values())
     title = f"{done} of {wanted} faults of four nodes with one Redis, or of one with a journal, under load"

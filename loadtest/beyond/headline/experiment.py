@@ -1,8 +1,8 @@
 """`python -m loadtest headline`: the tables at the top of docs/lab/performance.md.
 
-In full, PushUp is measured in both forms, otherwise if `make compiled` has been run. Nchan is measured if it is
-installed. `limit` and `bare` are the least that a server in C and one in Python can do. If anything is lost, repeated
-or out of order in these runs, the command fails.
+In full, PushUp is compiled and measured in both forms; with --quick, the compiled form is measured only if `make
+compiled` has been run. Nchan is measured if it is installed. `limit` and `bare` are the least that a server in C and
+one in Python can do. If anything is lost, repeated or out of order in these runs, the command fails.
 
 | table | contents |
 |---|---|
@@ -47,7 +47,6 @@ QUICK = Sizes(500, 2_000, 2_000, 2_000.0, (0, 10_000), warm=0.3, seconds=0.7, ro
 
 
 def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
-    """In full, PushUp is compiled first, if it is not yet."""
     if not quick and form() != COMPILED_NAME:
         compiled.make(COMPILED)
     sizes = QUICK if quick else FULL

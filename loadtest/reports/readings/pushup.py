@@ -10,6 +10,7 @@ from statistics import mean, median
 
 from loadtest.liu.nodes import WITH_A_CORE_EACH
 from loadtest.liu.papers_tables import INTERVALS, TABLE_1, TABLE_2
+from loadtest.liu.threads_or_events import SWARM_AT_ITS_LIMIT
 from loadtest.reports.readings.found import CLOSE, Criterion, Found, beside, span
 from loadtest.reports.results import shown
 from loadtest.reports.saved import NotMeasured, Row, Saved, number
@@ -30,9 +31,6 @@ AS_THE_LOGARITHM = 2
 
 BUSY = 0.9
 """The share of a core that a node uses if it has no time left."""
-
-SWARM_SHARE, SWARM_AT_ITS_LIMIT = "swarm's share of its processor", 0.8
-"""The load generator, and from which share of its core on it is slow itself."""
 
 ALIKE = (0.75, 1.33)
 COST = "server's us a delivery"
@@ -371,7 +369,8 @@ def scaling_with_a_core_each(saved: Saved) -> Found:
     full = [
         number(row, "deliveries / derived")
         for row in saved.rows("nodes-full-core")
-        if number(row, "node's share of a processor") >= BUSY and number(row, SWARM_SHARE) <= SWARM_AT_ITS_LIMIT
+        if number(row, "node's share of a processor") >= BUSY
+        and number(row, "swarm's share of its processor") <= SWARM_AT_ITS_LIMIT
     ]
     text = (
         f"derived: {most} deliver {span(times)} times as much as one, {span(by[most].values())} a second; HAProxy "
