@@ -5,6 +5,7 @@ What docs/operate says about it is run as it stands there, also for Redis.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -255,6 +256,8 @@ def test_restoring_an_older_backup(serve: Serve, path: Path, tmp_path: Path) -> 
         assert "copy.db is good" in shell(tmp_path, BACKUP_A_JOURNAL, places)
         ids += publish(caller, 10)
         assert "in use by another server" in error_of("restore", str(copy), str(path))
+        last = int(ids[-1].rpartition("-")[2])
+        wait_until(lambda: json.loads(mark_path(path).read_bytes())["sequence"] == last, "the mark, a second behind")
         server.signal(signal.SIGKILL)
         server.wait()
     assert "exists already" in error_of("restore", str(copy), str(path))

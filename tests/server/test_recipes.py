@@ -484,7 +484,7 @@ def test_web_push(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """What Ann's open page shows is not pushed; once she has closed it, a push comes, and her browser shows it."""
     recipe = Recipe("web-push", tmp_path)
     application = tmp_path / "app.py"
-    application.write_text(application.read_text().replace("UNREAD_SECONDS = 10", "UNREAD_SECONDS = 2"))
+    application.write_text(application.read_text().replace("UNREAD_SECONDS = 10", "UNREAD_SECONDS = 5"))
     with push_service() as service, recipe.running():
         allowed = {"permissions": ["notifications"], "origin": recipe.url}
         browser.execute_cdp_cmd("Browser.grantPermissions", allowed)
@@ -503,7 +503,7 @@ def test_web_push(browser: webdriver.Chrome, tmp_path: Path) -> None:
 
         send("seen")
         wait_for(browser, "#messages li", "Ann: seen")
-        time.sleep(3)
+        time.sleep(6)
         browser.get("about:blank")
         send("not seen")
         wait_until(lambda: bool(service.received), "the push")
