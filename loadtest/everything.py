@@ -65,7 +65,7 @@ PLAN: Mapping[str, Plan] = {
     "range-operations": Plan(
         5, 60, ("range-operations",), ("pushup/core/time_tree.py", "loadtest/liu/range_operations.py")
     ),
-    "idle-connections": Plan(15, 330, ("idle-connections",), ("loadtest/libman",)),
+    "idle-connections": Plan(15, 150, ("idle-connections",), ("loadtest/libman",)),
     "designs": Plan(36, 900, (
         "designs-table-1", "designs-capacities", "designs-most-clients", "designs-theorems",
         "designs-probes-in-service", "designs-cost",
