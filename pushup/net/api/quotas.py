@@ -20,6 +20,7 @@ from pushup.core.errors import QuotaExceeded
 from pushup.core.grant import Grant
 from pushup.net.api.suggestions import shown_name
 from pushup.net.application_interface import Exchange
+from pushup.net.requests_and_responses import Request
 
 BURST_SECONDS = 5.0
 """What is allowed in so many seconds may be used at once."""
@@ -143,6 +144,17 @@ class Quotas:
         self.counts_requests = bool(self._rates["requests_per_second"])
         self.limits_held_polls = bool(self._most_held)
         self._limits_addresses = any(table.per == "address" for table in tables)
+
+    def count(self, request: Request | None, grant: Grant, exchange: Exchange) -> None:
+        """Count a request, once, for whoever has this grant; None stands for one whose head could not be read.
+
+        Raises: QuotaExceeded.
+        """
+        if request is not None:
+            if request.is_counted:
+                return
+            request.is_counted = True
+        self.use_up("requests_per_second", 1, grant, exchange)
 
     def use_up(self, unit: Unit, count: int, grant: Grant, exchange: Exchange) -> None:
         """Count these units for whoever has this grant. Raises: QuotaExceeded, if they had used too many before."""
