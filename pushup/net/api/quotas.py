@@ -1,7 +1,9 @@
 """Quotas: how much one publish key, one user or one client address may ask for (`[[quotas]]` in the settings).
 
-A request counts for its publish key; without one, for the subject of its token or ticket; without either, for the
-client's address. Each process counts what it is asked itself. What a quota allows in `BURST_SECONDS` may come at once.
+A request counts for its publish key; without one, for the subject of its token or URL ticket; without either, for the
+client's address. So do `GET /v1/cursor` and `DELETE /v1/messages`, whose keys are not looked at by then. A
+`PushUp-Ticket` is not open by then, either: for its subject, only held polls count. Each process counts what it is
+asked itself. What a quota allows in `BURST_SECONDS` may come at once.
 """
 
 from __future__ import annotations
