@@ -39,8 +39,8 @@ from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
 from pushup.net.api.tracing import Tracing
 from pushup.net.api.turns import PublisherTurns
-from pushup.net.application_interface import Application, Exchange, Held
-from pushup.net.http_errors import InternalError, problem
+from pushup.net.application_interface import NO_ROUTE, Application, Exchange, Held
+from pushup.net.http_errors import InternalError, UnknownResource, problem
 from pushup.net.requests_and_responses import Header, Request
 
 OPERATOR_RIGHTS: tuple[Right, ...] = ("operate", "revoke", "drain", "backup")
@@ -192,7 +192,7 @@ class Api:
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         """Answer with an error; `request` is None when not even its head could be read."""
-        exchange.route = self._router.route(request)
+        exchange.route = NO_ROUTE if isinstance(error, UnknownResource) else self._router.route(request)
         self._answer_error(self._counted(error, request, exchange), request, exchange)
 
     def _counted(self, error: PushUpError, request: Request | None, exchange: Exchange) -> PushUpError:
