@@ -50,7 +50,7 @@ class Connection:
         """What the application keeps for the request: a poll that waits, or a stream."""
 
     def on(self, event: Event) -> None:
-        """Enter the states that follow an event."""
+        """Enter the states that follow an event. This may close the connection."""
         pipeline, phase, was_read = self.pipeline, self.phase, self.input in READS
         self.phase, self.input = after(event, phase, self.input, waits=pipeline is not None and pipeline.has_waiting)
         if (self.input in READS) != was_read and self.phase is not CLOSED:
@@ -124,7 +124,7 @@ class Connection:
     # Requests, one at a time.
 
     def begin(self, request: Request | RejectedRequest) -> None:
-        """Open a request; it may be answered before this returns."""
+        """Open a request that arrived (`received`, `advance`) or waited (`_resume`). It may be answered in here."""
         self.phase = AFTER_BEGUN[self.phase]
         application = self._context.application
         if self._context.proxies is not None:

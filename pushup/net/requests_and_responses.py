@@ -37,10 +37,10 @@ class Request:
     that whatever logs, compares or remembers targets and query strings never sees it.
 
     `keep_alive`, whether another request may follow, is certain once the request is complete. `is_1_0`: the client
-    speaks HTTP/1.0, and knows no chunks.
+    speaks HTTP/1.0, and knows no chunks. `is_counted`: quotas have counted it.
     """
 
-    __slots__ = ("body", "headers", "is_1_0", "keep_alive", "method", "target", "url_ticket")
+    __slots__ = ("body", "headers", "is_1_0", "is_counted", "keep_alive", "method", "target", "url_ticket")
 
     def __init__(
         self,
@@ -60,6 +60,7 @@ class Request:
         self.keep_alive = keep_alive
         self.body = body
         self.is_1_0 = is_1_0
+        self.is_counted = False
 
     @property
     def size(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, ValuesView
+from dataclasses import replace
 
 from twisted.logger import Logger
 
@@ -54,18 +55,13 @@ class Reserve:
         self._places = places
         self._rarely = LogThrottle(seconds)
         self._connections: dict[Watched, Connection] = {}  # the oldest first
-        self._context = EdgeContext(
+        self._context = replace(
+            usual,
             application=self,
-            demultiplexer=usual.demultiplexer,
-            limits=usual.limits,
-            metrics=usual.metrics,
-            writer=usual.writer,
             parsers=ParserPool(lambda: new_parser(self.admit)),
-            input_budget=usual.input_budget,
-            output_budget=usual.output_budget,
             forget=self._forget,
+            draining=True,
         )
-        self._context.draining = True
 
     @property
     def connections(self) -> ValuesView[Connection]:

@@ -130,7 +130,10 @@ def _text(claims: dict[str, Any], name: str) -> str:
 
 
 def _presence(given: object) -> bytes:
-    text = json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+    try:
+        text = json.dumps(given, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+    except ValueError:  # 1e999 is JSON, and read as infinity
+        raise ValueError("the token's `presence` has a number that is too large") from None
     if len(text) > PRESENCE_LIMIT_BYTES:
         raise ValueError(f"the token's `presence` has {len(text)} bytes, and can have {PRESENCE_LIMIT_BYTES}")
     return text

@@ -11,13 +11,14 @@ import pytest
 from pushup.net.edge import LINGER_SECONDS, SWEEP_SECONDS
 from pushup.net.edge_limits import EdgeLimits
 from pushup.net.log_throttle import LOG_SECONDS
+from pushup.net.proxies import TrustedProxies
 from pushup.net.requests_and_responses import Response
 from pushup.net.reserve import OPERATOR_PATHS, RESERVED_CONNECTIONS
 from pushup.testing.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemorySocket
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock
 from tests.net.observed_log import logged_at
-from tests.net.scripted_application import get, serve
+from tests.net.scripted_application import ScriptedApplication, get, serve
 
 LIMIT = 3
 MOST = LIMIT + RESERVED_CONNECTIONS
@@ -209,26 +210,40 @@ def test_nothing_is_left(server: InMemoryServer) -> None:
     assert server.edge.connection_count == 0
 
 
+def connect_operator(server: InMemoryServer, queue: InMemoryListeningSocket, request: bytes) -> Client:
+    """A client on the address of operators."""
+    sock = InMemorySocket()
+    sock.incoming += request
+    queue.queue.append(sock)
+    for listener in list(server.reactor.readers):
+        listener.doRead()
+    server.demultiplexer.run()
+    return Client(sock, server.demultiplexer.run)
+
+
 def test_operators_have_a_reserve_of_their_own(server: InMemoryServer) -> None:
     """Whoever crowds the public address, or sends nothing on that of operators, keeps none of them out there."""
     queue = InMemoryListeningSocket()
     server.edge.listen(cast(socket.socket, queue), for_operators=True)
 
-    def connect(request: bytes) -> Client:
-        sock = InMemorySocket()
-        sock.incoming += request
-        queue.queue.append(sock)
-        for listener in list(server.reactor.readers):
-            listener.doRead()
-        server.demultiplexer.run()
-        return Client(sock, server.demultiplexer.run)
-
-    silent = [connect(b"") for _ in range(2 * RESERVED_CONNECTIONS)]
+    silent = [connect_operator(server, queue, b"") for _ in range(2 * RESERVED_CONNECTIONS)]
     for _ in range(2):
-        operator = connect(get(b"/v1/nodes"))  # refused on the public address, at this limit
+        operator = connect_operator(server, queue, get(b"/v1/nodes"))  # refused on the public address, at this limit
         reply = operator.reply()
         assert (reply.status, reply.headers["connection"]) == (200, "close")
     assert [client.closed() for client in silent].count(False) < RESERVED_CONNECTIONS
     evicted = silent[0].reply()
     assert (evicted.status, b"operator_listen" in evicted.body) == (503, True)
     assert server.edge.connection_count == LIMIT + RESERVED_CONNECTIONS
+
+
+def test_whom_a_proxy_speaks_for() -> None:
+    """It is believed in both reserves, as everywhere: quotas and the log are about its clients."""
+    application, queue = ScriptedApplication(), InMemoryListeningSocket()
+    proxies = TrustedProxies(["127.0.0.1"], "X-Forwarded-For")
+    server = InMemoryServer(application, limits=EdgeLimits(connections_limit=1), proxies=proxies)
+    server.connect()
+    server.connect().send(get(b"/metrics?later", b"X-Forwarded-For: 192.0.2.7\r\n"))
+    server.edge.listen(cast(socket.socket, queue), for_operators=True)
+    connect_operator(server, queue, get(b"/later", b"X-Forwarded-For: 192.0.2.8\r\n"))
+    assert [exchange.client.host for exchange in application.later] == ["192.0.2.7", "192.0.2.8"]

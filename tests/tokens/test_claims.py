@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,6 +120,23 @@ def test_subject_and_name(name: str) -> None:
 def rights(says: object) -> Grant:
     """What a token allows whose claim says this."""
     return accept(write({"alg": "HS256"}, {**claims(), "pushup": says}, SECRET))
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e400"])
+def test_a_number_of_presence_that_is_too_large(number: str) -> None:
+    """It is JSON, but would be written as Infinity, which is none: nobody could read the order that contains it."""
+    for text in (number, f'{{"a": [{{"n": {number}}}]}}'):
+        says = json.dumps(claims(pushup={"presence": "HERE"})).replace('"HERE"', text)
+        with pytest.raises(InvalidToken, match="`presence` has a number that is too large"):
+            accept(write({"alg": "HS256"}, says, SECRET))
+
+
+def test_presence_is_json() -> None:
+    """Whatever is taken can be read from the order."""
+    shown = {"n": [1.7e308, -0.0, 10**100], "ж": "\ud800\x00"}
+    presence = rights({"presence": shown}).presence
+    (kept,) = msgspec.json.decode(b"[%b]" % presence, type=tuple[msgspec.Raw])
+    assert json.loads(bytes(kept)) == {**shown, "ж": "?\x00"}
 
 
 @pytest.mark.parametrize(

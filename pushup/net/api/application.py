@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.core.errors import BadRequest, PushUpError, QuotaExceeded
+from pushup.core.errors import PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant, Right
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
@@ -39,8 +39,8 @@ from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
 from pushup.net.api.tracing import Tracing
 from pushup.net.api.turns import PublisherTurns
-from pushup.net.application_interface import Application, Exchange, Held
-from pushup.net.http_errors import InternalError, problem
+from pushup.net.application_interface import NO_ROUTE, Application, Exchange, Held
+from pushup.net.http_errors import InternalError, UnknownResource, problem
 from pushup.net.requests_and_responses import Header, Request
 
 OPERATOR_RIGHTS: tuple[Right, ...] = ("operate", "revoke", "drain", "backup")
@@ -167,14 +167,13 @@ class Api:
         exchange.route = admitted.call.path
         try:
             if self._quotas.counts_requests and admitted.call.is_counted:
-                self._quotas.use_up("requests_per_second", 1, admitted.grant, exchange)
+                self._quotas.count(request, admitted.grant, exchange)
             later = admitted.call.handler(request, admitted.argument, exchange, admitted.grant)
             if later is not None:
                 later.addErrback(self._failed_later, request, exchange)
-        except BadRequest as error:
-            # A poll that cannot be read has not been counted.
-            (self._answer_error if admitted.call.is_counted else self.refuse)(error, request, exchange)
         except PushUpError as error:
+            if admitted.call.requires == "read":  # else it has been counted, or never is
+                error = self._counted(error, request, exchange)
             self._answer_error(error, request, exchange)
         except Exception:
             _internal_error(request, exchange)
@@ -192,13 +191,17 @@ class Api:
         return self._access.grant_for_poll(request) if required == "read" else self._access.require(required, request)
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
-        """Answer with an error; `request` is None when not even its head could be read. It counts for its address."""
-        exchange.route = self._router.route(request)
+        """Answer with an error; `request` is None when not even its head could be read."""
+        exchange.route = NO_ROUTE if isinstance(error, UnknownResource) else self._router.route(request)
+        self._answer_error(self._counted(error, request, exchange), request, exchange)
+
+    def _counted(self, error: PushUpError, request: Request | None, exchange: Exchange) -> PushUpError:
+        """Count a request that is refused for its address, unless it was counted; returns what to answer."""
         try:
-            self._quotas.use_up("requests_per_second", 1, NOTHING, exchange)
+            self._quotas.count(request, NOTHING, exchange)
         except QuotaExceeded as too_many:
-            error = too_many
-        self._answer_error(error, request, exchange)
+            return too_many
+        return error
 
     def _answer_error(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         grant = NOTHING

@@ -2,6 +2,16 @@
 
 A token, or the application's decision, is a `Grant`, and ends: no poll is held for longer. The application is asked
 about a client that has no valid ticket (header field `PushUp-Ticket`); its answer comes with a new one.
+
+| what a client has | where it is sent | what reads it | for whom its request counts (`quotas`) |
+|---|---|---|---|
+| publish key | `Authorization: Bearer` | `Access.grant_for_poll` | the key |
+| signed token | the same | `Access.grant_for_poll` | its subject |
+| signed token | `token` in a body | `with_token` | its subject |
+| signed token | a cookie (`token_cookie`) | `Access.grant_for_poll`; of a POST, `with_token` | its subject |
+| ticket | `PushUp-Ticket` | `when_granted` | the client's address |
+| URL ticket | `ticket=` of a stream | `UrlTickets.grant` | its token's subject |
+| what the application knows | the same, or any field | the application (`when_granted`) | the client's address |
 """
 
 from __future__ import annotations

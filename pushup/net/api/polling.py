@@ -56,7 +56,7 @@ class Polling:
 
     def _poll(self, poll: Poll, request: Request, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
         if self._quotas.counts_requests:
-            self._quotas.use_up("requests_per_second", 1, grant, exchange)
+            self._quotas.count(request, grant, exchange)
         if grant is NOTHING and self._rules.everybody_polls:
             self._granted(poll, exchange, grant)
             return None

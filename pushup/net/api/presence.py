@@ -32,7 +32,7 @@ class PresenceCalls:
         poll = self._reader.from_query(query)
         if len(poll.selection.channels) > 1:
             raise BadRequest("name one channel: ?channel=room:1", field="channel")
-        self._poll_access.quotas.use_up("requests_per_second", 1, grant, exchange)
+        self._poll_access.quotas.count(request, grant, exchange)
         return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._show, poll, exchange))
 
     def _show(self, poll: Poll, exchange: Exchange, grant: Grant) -> None:
@@ -43,7 +43,7 @@ class PresenceCalls:
         given = _closing.decode(request.body)
         poll = self._reader.poll(PollBody(given.channels), "channels")
         grant = self._poll_access.with_token(grant, given.token, request)
-        self._poll_access.quotas.use_up("requests_per_second", 1, grant, exchange)
+        self._poll_access.quotas.count(request, grant, exchange)
         return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._close, poll, exchange))
 
     def _close(self, poll: Poll, exchange: Exchange, grant: Grant) -> None:

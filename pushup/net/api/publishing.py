@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, get_args
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 from twisted.internet.defer import Deferred
 
 from pushup.core.channel import Unread, attributes_of
@@ -74,8 +74,8 @@ NUMBER_LIMIT = 2**53
 
 DUPLICATE = b'{"duplicate":true}'
 
-_OF_EACH = ("event", "ephemeral", "unread_after", "for_")
-"""Fields that each of several messages has for itself."""
+_OF_EACH = structs.asdict(MessageFields())
+"""Fields that each of several messages has for itself, and their values if they are not given."""
 
 _WORD = re.compile(r"[A-Za-z0-9_.:/-]+").fullmatch
 
@@ -205,7 +205,7 @@ def read_publication(
     if given.messages is not UNSET:
         if given.channels is not UNSET or given.data is not UNSET:
             raise BadRequest("give either `messages`, or `channels` and `data`, not both", field="messages")
-        field = next((name for name in _OF_EACH if getattr(given, name)), "").rstrip("_")
+        field = next((name for name, usual in _OF_EACH.items() if getattr(given, name) != usual), "").rstrip("_")
         if field:
             raise BadRequest(f"each message has its own `{field}`; write it in `messages`", field=field)
         if not given.messages:

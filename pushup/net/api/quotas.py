@@ -1,7 +1,9 @@
 """Quotas: how much one publish key, one user or one client address may ask for (`[[quotas]]` in the settings).
 
-A request counts for its publish key; without one, for the subject of its token or ticket; without either, for the
-client's address. Each process counts what it is asked itself. What a quota allows in `BURST_SECONDS` may come at once.
+A request counts for its publish key; without one, for the subject of its token or URL ticket; without either, for the
+client's address. So do `GET /v1/cursor` and `DELETE /v1/messages`, whose keys are not looked at by then. A
+`PushUp-Ticket` is not open by then, either: for its subject, only held polls count. Each process counts what it is
+asked itself. What a quota allows in `BURST_SECONDS` may come at once.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pushup.core.errors import QuotaExceeded
 from pushup.core.grant import Grant
 from pushup.net.api.suggestions import shown_name
 from pushup.net.application_interface import Exchange
+from pushup.net.requests_and_responses import Request
 
 BURST_SECONDS = 5.0
 """What is allowed in so many seconds may be used at once."""
@@ -143,6 +146,17 @@ class Quotas:
         self.counts_requests = bool(self._rates["requests_per_second"])
         self.limits_held_polls = bool(self._most_held)
         self._limits_addresses = any(table.per == "address" for table in tables)
+
+    def count(self, request: Request | None, grant: Grant, exchange: Exchange) -> None:
+        """Count a request, once, for whoever has this grant; None stands for one whose head could not be read.
+
+        Raises: QuotaExceeded.
+        """
+        if request is not None:
+            if request.is_counted:
+                return
+            request.is_counted = True
+        self.use_up("requests_per_second", 1, grant, exchange)
 
     def use_up(self, unit: Unit, count: int, grant: Grant, exchange: Exchange) -> None:
         """Count these units for whoever has this grant. Raises: QuotaExceeded, if they had used too many before."""

@@ -56,8 +56,8 @@ class Call(NamedTuple):
 
     @property
     def is_counted(self) -> bool:
-        """Whether it counts as a request before its handler runs. Polls and streams count once they are read, and
-        requests for health and metrics never do."""
+        """Whether it counts as a request before its handler runs. Polls and streams count when they are read or
+        refused, and requests for health and metrics never do."""
         return self.path.startswith("/v1/") and self.requires != "read"
 
 

@@ -87,10 +87,10 @@ class Streaming:
         self, request: Request, query: bytes, exchange: Exchange, grant: Grant
     ) -> Deferred[None] | None:
         poll, form = self._reader.stream_from_query(query)
-        ticket = request.url_ticket
-        if ticket is not None:
-            granted = self.url_tickets.grant(ticket, poll.selection.channels, request, grant)
+        if request.url_ticket is not None:
+            granted = self.url_tickets.grant(request.url_ticket, poll.selection.channels, request, grant)
             if granted is None:
+                self.poll_access.quotas.count(request, grant, exchange)
                 exchange.respond(Response(204))  # an EventSource gives up for good (HTML standard §9.2.3)
                 return None
             grant = granted
@@ -120,10 +120,10 @@ class Streaming:
     def _stream(
         self, poll: Poll, form: Format, request: Request, exchange: Exchange, grant: Grant
     ) -> Deferred[None] | None:
+        self.poll_access.quotas.count(request, grant, exchange)
         encoding = self._encodings.find(request.header(b"accept"), form, chunked=not request.is_1_0)
         if encoding is None:
             raise NotAcceptable(_NOT_ACCEPTABLE[form], field="Accept")
-        self.poll_access.quotas.use_up("requests_per_second", 1, grant, exchange)
         poll = Poll(poll.selection, begins_at(poll, request), self._heartbeat_seconds, stays=True)
         begin = partial(self._show if request.method == b"HEAD" else self._begin, poll, exchange, encoding)
         return self.poll_access.when_granted(poll, grant, request, exchange, begin)

@@ -38,13 +38,14 @@ class UrlTickets:
         """Answer with a ticket for what the client's token allows.
 
         Raises: BadRequest, Unauthorized, Forbidden, InvalidToken, TokenExpired, Revoked, UnknownChannel; Unavailable;
-        UnknownResource if none are issued.
+        QuotaExceeded; UnknownResource if none are issued.
         """
         access, given = self._poll_access, _body.decode(request.body)
         if access.url_tickets is None:
             raise UnknownResource("no URL tickets are issued here (set token_url_tickets)")
         channels = self._reader.poll(PollBody(given.channels), "channels").selection.channels
         grant = access.with_token(grant, given.token, request)
+        access.quotas.count(request, grant, exchange)
         if not grant.is_of_token:
             raise Unauthorized("a URL ticket stands for a token; send one, as Authorization: Bearer <token>")
         for channel in channels:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from difflib import SequenceMatcher
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
@@ -307,6 +309,14 @@ def test_bad_names_in_paths(node: InMemoryNode, path: str) -> None:
     """An invalid channel name in a path is 400."""
     result = node.call("POST" if path.endswith("renew") else "GET", path)
     assert (result.status, result.json["field"]) == (400, "channel")
+
+
+def test_an_unknown_path_is_compared_once(node: InMemoryNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the known ones, for the hint; metrics need to know only that it is none."""
+    compare = Mock(wraps=SequenceMatcher)
+    monkeypatch.setattr("difflib.SequenceMatcher", compare)
+    assert "did you mean GET or POST /v1/poll?" in node.call("GET", "/v1/pol").json["detail"]
+    assert compare.call_count == 1
 
 
 def test_targets_of_other_forms(node: InMemoryNode) -> None:

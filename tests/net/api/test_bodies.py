@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -93,6 +94,17 @@ def test_what_is_wrong_with_ephemeral_is_said_in_words() -> None:
         read(b'{"channels":["a"],"data":1,"ephemeral":"yes"}')
     with pytest.raises(BadRequest, match=r"^each message has its own `ephemeral`; write it in `messages`$"):
         read(b'{"messages":[{"channels":["a"],"data":1}],"ephemeral":true}')
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("event", "typing"), ("unread_after", 60), ("unread_after", 0), ("for", ["ann"])],
+)
+def test_what_each_message_says_for_itself(field: str, value: object) -> None:
+    """It is refused beside them, whether it would be good there or not."""
+    body = {"messages": [{"channels": ["a"], "data": 1}], field: value}
+    with pytest.raises(BadRequest, match=f"^each message has its own `{field}`; write it in `messages`$"):
+        read(json.dumps(body).encode())
 
 
 def test_a_publication_has_its_owner() -> None:

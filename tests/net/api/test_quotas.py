@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pushup.core.grant import Grant
+from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.quotas import (
     BURST_SECONDS,
     HELD_RETRY_SECONDS,
@@ -25,7 +26,7 @@ from pushup.net.application_interface import Client
 from tests.net.api.publishing_node import PublishingNode, of
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.observed_log import logged_at
-from tests.tokens.evil_tokens import NOW
+from tests.tokens.evil_tokens import NOW, token
 
 PER_SECOND = 10.0
 BURST = int(PER_SECOND * BURST_SECONDS)
@@ -185,6 +186,50 @@ def test_bad_keys_count_for_the_address() -> None:
     node = PublishingNode(quotas=per_address(requests_per_second=1.0))
     assert [node.say("no-such-key-anywhere").status for _ in range(7)] == [403] * 6 + [429]
     assert node.say(KEY).status == 201
+
+
+SIX = 6
+"""Requests that `requests_per_second = 1` allows at once: those of 5 s, and one that begins a debt."""
+
+BAD = token()[:-1]
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "fields", "status"),
+    [
+        ("POST", "/v1/poll", {"channels": ["chat"], "token": BAD}, {}, 401),
+        ("POST", "/v1/events", {"channels": ["chat"], "token": BAD}, {}, 401),
+        ("POST", "/v1/presence", {"channels": ["chat"], "token": BAD}, {}, 401),
+        ("GET", "/v1/poll?channel=chat", b"", {"Authorization": f"Bearer {BAD}"}, 401),
+        ("GET", "/v1/poll?channel=", b"", {}, 400),
+        ("GET", "/v1/events?channel=chat", b"", {"Accept": "image/png"}, 406),
+        ("GET", "/v1/events?channel=chat", b"", {"Last_Event_ID": "none"}, 400),
+        ("POST", "/v1/url-tickets", {"channels": ["chat"]}, {}, 404),
+        ("GET", "/v1/nothing", b"", {}, 404),
+    ],
+)
+def test_each_refusal_counts_once(method: str, target: str, body: Any, fields: dict[str, str], status: int) -> None:
+    """Whenever it turns out that the request cannot be answered; a bad token costs a check of its signature."""
+    node = PublishingNode(quotas=per_address(requests_per_second=1.0))
+    statuses = [node.call(method, target, body, **fields).status for _ in range(SIX + 1)]
+    assert statuses == [status] * SIX + [429]
+
+
+def test_a_refusal_counts_for_whose_request_it_is() -> None:
+    """If that is known by then, and for nobody else."""
+    tables = [QuotaTable(per="subject", requests_per_second=1.0), QuotaTable(per="address", requests_per_second=1.0)]
+    node = PublishingNode(quotas=quotas(*tables), rules=ChannelRules("application"))
+    body = {"channels": ["user:7", "news"], "token": token()}
+    assert [node.call("POST", "/v1/poll", body).status for _ in range(SIX + 1)] == [400] * SIX + [429]
+    assert [node.call("GET", "/v1/cursor").status for _ in range(SIX + 1)] == [200] * SIX + [429]
+
+
+def test_a_poll_of_an_operator_counts_once() -> None:
+    """At `operator_listen`, where it takes a right like the other calls."""
+    node = InMemoryNode(quotas=per_address(requests_per_second=1.0), api={"only_for_operators": True})
+    for _ in range(SIX):
+        node.poll("channel=a&timeout=0")
+    assert node.call("GET", "/v1/poll?channel=a&timeout=0").status == 429
 
 
 def test_bytes_of_publications() -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from gc import collect, get_objects, get_referents
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -15,6 +15,7 @@ from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.poll_access import BEFORE_END_SECONDS
+from pushup.net.api.quotas import QuotaSettings, QuotaTable
 from pushup.net.api.request_log import RequestLog
 from pushup.net.edge_limits import RequestLimits
 from pushup.net.requests_and_responses import Request
@@ -187,6 +188,27 @@ def test_off() -> None:
     for text in (other.ticket("user:7"), ""):
         exchange = node.stream(f"channel=user:7&ticket={text}", Cookie=f"{COOKIE}={TOKEN}")
         assert refusal(exchange) == (400, "bad-request")
+
+
+def rated(per: Literal["subject", "address"]) -> QuotaSettings:
+    """Six requests at once: those of 5 s, and one that begins a debt."""
+    return QuotaSettings(quotas=(QuotaTable(per=per, requests_per_second=1.0),))
+
+
+def test_asking_for_a_ticket_counts_for_the_user() -> None:
+    """As a poll on the same token does."""
+    node = Pages(quotas=rated("subject"))
+    assert [node.issue("user:7").status for _ in range(7)] == [200] * 6 + [429]
+    assert node.issue("user:7", text=token(sub="8")).status == 200
+
+
+@pytest.mark.parametrize(("end", "wanted"), [("", 204), ("x", 401)])
+def test_a_ticket_that_is_not_accepted_counts_for_the_address(end: str, wanted: int) -> None:
+    """Whether it was revoked, or is none."""
+    node = Pages(quotas=rated("address"))
+    query = f"channel=user:7&ticket={node.ticket('user:7')}{end}"
+    node.revoke(sub="7")
+    assert [status(node.stream(query)) for _ in range(7)] == [wanted] * 6 + [429]
 
 
 # What it is not for.
