@@ -206,7 +206,7 @@ def test_deferred_calls_are_made_later(parts: Parts) -> None:
 @pytest.mark.skipif("epoll" not in STRATEGIES, reason="the other strategy leaves the order to the reactor")
 def test_what_arrives_does_not_wait_for_all_calls_in_turn() -> None:
     """Many requests wait for their turn behind another one; what arrives meanwhile is read after a few of them."""
-    parts = Parts(partial(EpollDemultiplexer, turn_seconds=10.0, next_batch_seconds=0.0))
+    parts = Parts(partial(EpollDemultiplexer, turn_seconds=10.0, linger_seconds=0.0))
     connection = parts.connect()
     made: list[int] = []
     read_after: list[int] = []
@@ -288,7 +288,7 @@ def waiting() -> Iterator[Parts]:
     """Turns of an epoll that take 3 s, if nothing ends them, or half a second beside many readers."""
     if "epoll" not in STRATEGIES:
         pytest.skip("the other strategy has no turns of its own")
-    parts = Parts(partial(EpollDemultiplexer, turn_seconds=3.0, next_batch_seconds=3.0, unwatched_seconds=0.5))
+    parts = Parts(partial(EpollDemultiplexer, turn_seconds=3.0, linger_seconds=3.0, unwatched_seconds=0.5))
     parts.read_all()  # the first turn does not wait
     yield parts
     parts.close()

@@ -31,7 +31,7 @@ the later is everything else while there are many of these calls."""
 BUSY_BATCH = 32
 """Events taken at a time while calls wait for their turn."""
 
-NEXT_BATCH_SECONDS = 0.005
+LINGER_SECONDS = 0.005
 """How long a turn waits for its next batch when turns follow each other more closely than this, which saves a turn of
 the reactor (20 us). It waits no longer than the reactor would: until a timer is due, or another reader has something.
 
@@ -47,7 +47,7 @@ _BROKEN = 0x008 | 0x010  # EPOLLERR | EPOLLHUP, by number: `select` has no epoll
 
 
 class _SharedTransport:
-    """A turn may wait for its next batch, so what passes through this transport must not wait for the turn's end."""
+    """A turn may linger for its next batch, so what passes through this transport must not wait for the turn's end."""
 
     def __init__(self, demultiplexer: EpollDemultiplexer, transport: Any) -> None:
         self._demultiplexer = demultiplexer
@@ -89,12 +89,12 @@ class EpollDemultiplexer:
         reactor: Reactor,
         *,
         turn_seconds: float = TURN_SECONDS,
-        next_batch_seconds: float = NEXT_BATCH_SECONDS,
+        linger_seconds: float = LINGER_SECONDS,
         unwatched_seconds: float = UNWATCHED_SECONDS,
     ) -> None:
         self._reactor = reactor
         self._turn_seconds = turn_seconds
-        self._next_batch_seconds = next_batch_seconds
+        self._linger_seconds = linger_seconds
         self._unwatched_seconds = unwatched_seconds
         self._soon: list[Callable[[], None]] = []
         self._in_turn: deque[Callable[[], None]] = deque()
@@ -170,16 +170,13 @@ class EpollDemultiplexer:
         return self._epoll.fileno()
 
     def doRead(self) -> None:
-        """Handle batch after batch for `turn_seconds`. Events left over make the epoll readable again.
-
-        The file of an event is in one of `_connections`, `_shared` and `_others`, unless the batch has closed it.
-        """
+        """Handle batch after batch for `turn_seconds`. Events left over make the epoll readable again."""
         if self._epoll.closed:
             return
         poll = self._epoll.poll
         began = monotonic()
         end = began + self._turn_seconds
-        longest_wait = self._watch_others() if began - self._last_turn < self._next_batch_seconds else 0.0
+        longest_wait = self._watch_others() if began - self._last_turn < self._linger_seconds else 0.0
         self._turning = True
         events = poll(0, BUSY_BATCH if self._in_turn else BATCH)
         while events or self._soon or self._in_turn:
@@ -230,7 +227,7 @@ class EpollDemultiplexer:
                 with suppress(OSError):  # an epoll cannot watch it
                     self._epoll.register(fd, select.EPOLLIN)
                     self._others.add(fd)
-        return self._next_batch_seconds
+        return self._linger_seconds
 
     def _leave_others(self) -> None:
         for fd in self._others:
