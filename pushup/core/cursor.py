@@ -93,7 +93,7 @@ def next_epoch(after: str, now: float, random: Callable[[], float], cluster: str
 
     The four are those of the cluster's name; random if it has none yet (`cluster` is empty), which is this one then.
     `now`: seconds since the epoch, on the wall clock. Later even if that was set back. `random` returns a number in
-    [0, 1). Names of 0.1 (eight hexadecimal digits) are earlier than all of these.
+    [0, 1).
     """
     try:
         later = int(after[:-6] or "0", 16) + 1

@@ -75,7 +75,7 @@ class HeldPolls(Generic[H]):
         last, past = state.cursor, state.past_epochs
         if isinstance(cursor, Cursor) and cursor.epoch == last.epoch and cursor.sequence >= latest:
             after = cursor.sequence
-            answer = None
+            answer = None  # if it must be answered nevertheless, `read` needs no `past`: it is of this epoch
         else:
             answer = read(channels, selection, cursor, last, state.limits.answer_limit_bytes, past=past)
             after = last.sequence
