@@ -50,7 +50,7 @@ class BoundedTable(Generic[R]):
     @property
     def seconds(self) -> float:
         """How long a row is kept after its time."""
-        return self._rules.limits.retention_seconds
+        return self._rules.longest_seconds
 
     def __len__(self) -> int:
         return len(self._rows)
