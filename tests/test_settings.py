@@ -137,6 +137,7 @@ def test_values_of_toml(tmp_path: Path) -> None:
         ("authorize_url", "http://localhost:8080/may-poll"),
         ("authorize_url", "http://127.0.0.1:5000/#may-poll"),
         ("webhook_timeout_seconds", "15"),
+        ("webhook_key", f"whsec_{'ä' * 32}"),
         ("publish_keys", "short"),
         ("publish_keys", "sixteen characters at least"),
         ("publish_keys", f"{KEY} {KEY}"),

@@ -71,7 +71,7 @@ def test_a_call_of_another_time_is_refused(late: int) -> None:
         verify(HEADERS, BODY, KEY)  # by the clock
 
 
-@pytest.mark.parametrize("key", ["", "whsec_", KEY.removeprefix("whsec_"), KEY + "\n", "whsec_MfKQ9"])
+@pytest.mark.parametrize("key", ["", "whsec_", KEY.removeprefix("whsec_"), KEY + "\n", "whsec_MfKQ9", KEY + "é"])
 def test_a_key_that_is_none_is_refused(key: str) -> None:
     with pytest.raises(ValueError, match="the key must be whsec_"):
         verify(HEADERS, BODY, key, now=TIME)

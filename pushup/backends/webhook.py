@@ -11,7 +11,6 @@ https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-w
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -74,7 +73,7 @@ def _secret(key: str) -> bytes:
     """The bytes of a key; none if it is not valid."""
     try:
         return b64decode(key.removeprefix(KEY_PREFIX), validate=True) if key.startswith(KEY_PREFIX) else b""
-    except binascii.Error:
+    except ValueError:
         return b""
 
 

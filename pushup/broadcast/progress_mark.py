@@ -26,7 +26,7 @@ from twisted.python.failure import Failure
 
 from pushup.broadcast.formats import check_known
 from pushup.clock import Timer
-from pushup.core.cursor import Cursor, PastEpochs, order_of
+from pushup.core.cursor import REMEMBERED, Cursor, PastEpochs, order_of
 
 MARK_SECONDS = 1.0
 """How often the mark is written while there are new entries."""
@@ -60,7 +60,8 @@ def lacks(mark: Cursor, end: Cursor, past: PastEpochs) -> bool:
     good_up_to = past.good_up_to(mark.epoch)
     if good_up_to >= 0:
         return mark.sequence > good_up_to
-    oldest = past.all[0].epoch if past.all else end.epoch
+    known = past.all[1 - REMEMBERED :]  # the first name is known for good, and some after it may be forgotten
+    oldest = known[0].epoch if known else end.epoch
     return order_of(mark.epoch) > order_of(oldest)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
+from pushup.core.attendance import Away, Gone, Here, Leave
 from pushup.core.commands import Command, Entry, Erase, Expire, Publish
+from pushup.core.members import GONE_AT_MOST
 from pushup.core.rows import BUCKET
 from pushup.core.snapshot import Tables
 from pushup.core.state import EXPIRE_AT_MOST
@@ -19,6 +21,12 @@ or restored there, or another row restored."""
 
 ENTRY_UNITS = 10
 """Work for an entry besides: decoding it, counting it, waking polls, and answering its publisher."""
+
+MEMBER_UNITS = 3
+"""Work for a member who comes, or about whom an entry asks."""
+
+READERS_IN_UNIT = 8
+"""Readers whom a message waits for, each counted for each channel, that are a unit of work."""
 
 
 class Pace:
@@ -56,9 +64,20 @@ def work_of(entry: Entry, before: float) -> int:
 
 def units_of(command: Command) -> int:
     """The same without what may expire."""
-    if type(command) is not Publish:
-        return ENTRY_UNITS + EXPIRE_AT_MOST * (type(command) is Erase)
-    return ENTRY_UNITS + sum([len(draft.channels) for draft in command.messages])
+    units = ENTRY_UNITS
+    match command:
+        case Publish(messages=drafts):
+            for draft in drafts:
+                units += len(draft.channels)
+                if draft.unread is not None:
+                    units += len(draft.channels) * len(draft.unread.subjects) // READERS_IN_UNIT
+        case Erase():
+            units += EXPIRE_AT_MOST
+        case Here() | Away() | Leave():
+            units += MEMBER_UNITS * len(command.members)
+        case Gone():
+            units += MEMBER_UNITS * GONE_AT_MOST
+    return units
 
 
 class Turns:

@@ -44,13 +44,13 @@ class BoundedTable(Generic[R]):
 
     @property
     def limit(self) -> int:
-        """The most rows; beyond it, the oldest two go for each that comes."""
+        """The most rows."""
         raise NotImplementedError
 
     @property
     def seconds(self) -> float:
         """How long a row is kept after its time."""
-        return self._rules.limits.retention_seconds
+        return self._rules.longest_seconds
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -64,7 +64,7 @@ class BoundedTable(Generic[R]):
         return self._rows
 
     def put(self, row: R) -> None:
-        """Add the newest row, or put it in the place of one with its name."""
+        """Add the newest row, or put it in the place of one with its name. Beyond the limit, the oldest two go."""
         self._keep(row)
         for _ in range(min(2, len(self._rows) - self.limit)):
             self._drop_oldest()

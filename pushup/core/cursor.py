@@ -22,8 +22,8 @@ from pushup.core.errors import BadRequest
 _CURSOR = re.compile(r"([0-9a-z]{1,32})-(0|[1-9][0-9]{0,17})", re.ASCII).fullmatch
 
 REMEMBERED = 64
-"""Former names of an order that are remembered; a cursor of an older one is lost. There is a new one with each restart
-of the log."""
+"""Former names of an order that are remembered: the first, which says when it began, and the last ones. A cursor of
+another one is lost. There is a new one with each restart of the log."""
 
 
 class Cursor(Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,7 +93,7 @@ def next_epoch(after: str, now: float, random: Callable[[], float], cluster: str
 
     The four are those of the cluster's name; random if it has none yet (`cluster` is empty), which is this one then.
     `now`: seconds since the epoch, on the wall clock. Later even if that was set back. `random` returns a number in
-    [0, 1). Names of 0.1 (eight hexadecimal digits) are earlier than all of these.
+    [0, 1).
     """
     try:
         later = int(after[:-6] or "0", 16) + 1
@@ -131,14 +131,17 @@ class PastEpochs:
     __slots__ = ("_by_name", "all", "sequence")
 
     def __init__(self, past: tuple[PastEpoch, ...] = ()) -> None:
-        self.all = past[-REMEMBERED:]
+        self.all = past
         self.sequence = past[-1].sequence if past else 0
         """The last sequence under a former name; 0: none is remembered."""
         self._by_name = {p.epoch: p.sequence for p in self.all}
 
-    def and_then(self, epoch: str, sequence: int) -> PastEpochs:
-        """These, and one that was good up to this sequence."""
-        return PastEpochs((*self.all, PastEpoch(epoch, sequence)))
+    def and_then(self, epoch: str, sequence: int, *, keeps_first: bool) -> PastEpochs:
+        """These, and one that was good up to this sequence. If they are too many, the second goes, or the first."""
+        past = (*self.all, PastEpoch(epoch, sequence))
+        if len(past) > REMEMBERED:
+            past = (past[0], *past[2:]) if keeps_first else past[1:]
+        return PastEpochs(past)
 
     def good_up_to(self, epoch: str) -> int:
         """Up to which sequence cursors of this former epoch are valid; -1 if it is not remembered."""
@@ -147,7 +150,7 @@ class PastEpochs:
     def at(self, sequence: int, now: str) -> str:
         """The epoch in which this sequence was published; `now`: the present one. O(1) if that is the one.
 
-        If its name is no longer remembered, that of the oldest one.
+        If its name is no longer remembered, the next one that is.
         """
         if sequence > self.sequence:
             return now

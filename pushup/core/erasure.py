@@ -14,7 +14,7 @@ from pushup.core.state_rows import StateRows
 
 
 def erase(state: StateRows, command: Erase, most: int) -> Erased | BadRequest:
-    """Remove what the command selects until `most` is reached: messages, each once for each of its channels."""
+    """Remove what the command selects until `most` is reached: messages and readers, once for each channel."""
     last = state.cursor
     until = last if command.cursor is None else state.past_epochs.translate(command.cursor, last.epoch)
     if until.epoch != last.epoch:
@@ -27,7 +27,8 @@ def erase(state: StateRows, command: Erase, most: int) -> Erased | BadRequest:
         if work >= most:
             return Erased(count, until, more=True)
         work += state.cache.drop(message, "deleted")
-        state.webhooks.remove(f"{state.past_epochs.at(message.sequence, last.epoch)}-{message.sequence}")
+        readers = state.webhooks.remove(f"{state.past_epochs.at(message.sequence, last.epoch)}-{message.sequence}")
+        work += readers if state.version > 1 else 0
         count += 1
     return Erased(count, until)
 

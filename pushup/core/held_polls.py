@@ -75,7 +75,7 @@ class HeldPolls(Generic[H]):
         last, past = state.cursor, state.past_epochs
         if isinstance(cursor, Cursor) and cursor.epoch == last.epoch and cursor.sequence >= latest:
             after = cursor.sequence
-            answer = None
+            answer = None  # if it must be answered nevertheless, `read` needs no `past`: it is of this epoch
         else:
             answer = read(channels, selection, cursor, last, state.limits.answer_limit_bytes, past=past)
             after = last.sequence
@@ -180,7 +180,8 @@ class HeldPolls(Generic[H]):
         """The answers for at most `most` of the polls that entries have woken; call again while `has_deliveries`.
 
         It looks at no more polls than that, and moves no more names to a new state. A poll that stays, or for which
-        there is nothing because of its time range, waits on. It is not read again if another channel woke it, too.
+        there is nothing because of its time range, waits on. It is not read again if another channel woke it, too. No
+        poll stays when a channel was closed: if it asked for that by its id, another one with the name is not meant.
         """
         answers = []
         index, migration = self._index, self._migration
@@ -193,7 +194,7 @@ class HeldPolls(Generic[H]):
                     migration.move(subscription)
                 answer = self._read(subscription) if subscription.seen < last else None
                 if answer is not None and (answer.messages or answer.tells_something):
-                    if answer.more or not subscription.stays:
+                    if not subscription.stays or answer.more or answer.closed:
                         holder = index.release(subscription)
                     else:
                         holder = cast(H, subscription.holder)

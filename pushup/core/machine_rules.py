@@ -10,8 +10,8 @@ import math
 from pushup.core.errors import VersionTooNew
 from pushup.core.limits import ChannelPolicy, Limits
 
-LATEST_VERSION = 1
-"""The newest version of the state machine that this release knows (decision 13)."""
+LATEST_VERSION = 2
+"""The newest version of the state machine that this release knows (decision 13, with what each version changes)."""
 
 EPHEMERAL = "*"
 """The class of ephemeral messages. No prefix is called this: channels' names do not contain it."""
@@ -55,7 +55,7 @@ def retentions(limits: Limits) -> list[Retention]:
 class Rules:
     """The current limits and version, shared by all parts of one replicated state."""
 
-    __slots__ = ("_retentions", "has_presence", "limits", "version")
+    __slots__ = ("_longest_seconds", "_retentions", "has_presence", "limits", "version")
 
     def __init__(self, limits: Limits) -> None:
         self.version = LATEST_VERSION
@@ -68,8 +68,14 @@ class Rules:
             retention.is_current = False
         self.limits = limits
         self._retentions = retentions(limits)
+        self._longest_seconds = max([retention.seconds for retention in self._retentions])
         self.has_presence = any(retention.presence for retention in self._retentions)
         """Whether any channel has members."""
+
+    @property
+    def longest_seconds(self) -> float:
+        """How long any message is kept at most. Version 1 knows nothing of policies here."""
+        return self._longest_seconds if self.version > 1 else self.limits.retention_seconds
 
     def retention(self, name: str) -> Retention:
         """That of the channel, or of the class, with this name. O(policies)."""

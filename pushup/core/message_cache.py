@@ -107,7 +107,7 @@ class MessageCache:
         """Evict for a new message of this size, which is on no shelf yet: from this class, or from all durable ones.
 
         Whoever takes most gives way for the whole of it. Returns how many messages channels have dropped. At `most` it
-        stops.
+        stops, and when `only` has become empty: then nothing is used.
         """
         used = before = self.bytes if only is None else only.bytes
         kept, shelf, gone = only, None, 0

@@ -121,7 +121,7 @@ class ReplicatedState(StateRows):
         old = self.cursor.epoch
         if epoch == old or self.past_epochs.good_up_to(epoch) >= 0:
             return BadRequest(f"the order was called {epoch} before", field="epoch")
-        self.past_epochs = self.past_epochs.and_then(old, last_sequence)
+        self.past_epochs = self.past_epochs.and_then(old, last_sequence, keeps_first=self.version > 1)
         self.cursor = Cursor(epoch, self.cursor.sequence)
         self.touched.continued_after = last_sequence
         return Done()

@@ -98,8 +98,7 @@ def trace(state: ReplicatedState, message: Cursor, reader: Cursor | None = None)
     if sequence > last.sequence:
         return Trace(str(message), "ahead", reader=_reader(state, reader, sequence, ()))
     id_ = f"{past.at(sequence, last.epoch)}-{sequence}"
-    kept, gone = state.cache.get(sequence), drops.find(sequence)
-    if kept is not None:
+    if (kept := state.cache.get(sequence)) is not None:
         channels = [state.channels.find(name) for name in kept.channels]
         kept_by = tuple([c.name for c in channels if c is not None and c.keeps(sequence)])
         size, owner = len(memoryview(kept.data)), kept.shelf.owner
@@ -107,7 +106,7 @@ def trace(state: ReplicatedState, message: Cursor, reader: Cursor | None = None)
         return Trace(
             id_, "kept", kept.channels, kept_by, kept.time, size, owner, reader=view, traceparent=kept.traceparent
         )
-    if gone is not None:
+    if (gone := drops.find(sequence)) is not None:
         drop = Drop(gone.reason, gone.dropped_at, gone.limit)
         view = _reader(state, reader, sequence, gone.channels)
         return Trace(

@@ -165,11 +165,13 @@ class Webhooks(BoundedTable[Webhook]):
             self._set(replace(row, attempts=row.attempts + 1, is_ready=False, next=now + seconds))
         return claimed
 
-    def remove(self, id_: str) -> None:
-        """Nobody needs to be told of this message, if anybody was to be."""
-        if (row := self._rows.pop(id_, None)) is not None:
-            self._forget(row)
-            self._changes.note(id_)
+    def remove(self, id_: str) -> int:
+        """Nobody needs to be told of this message, if anybody was to be. Returns its `size`."""
+        if (row := self._rows.pop(id_, None)) is None:
+            return 0
+        self._forget(row)
+        self._changes.note(id_)
+        return row.size
 
     @property
     def next_time(self) -> float | None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import binascii
 import json
 import time
 from base64 import b64decode, b64encode
@@ -56,7 +55,7 @@ def _secret(key: str) -> bytes:
     """The bytes of a key. Raises: ValueError."""
     try:
         secret = b64decode(key.removeprefix(KEY_PREFIX), validate=True)
-    except binascii.Error:
+    except ValueError:
         secret = b""
     if not (secret and key.startswith(KEY_PREFIX)):
         raise ValueError(f"the key must be {KEY_PREFIX} and base64: the webhook_key of PushUp, without white space")

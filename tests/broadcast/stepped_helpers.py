@@ -274,7 +274,9 @@ def after_restart(snapshot: Snapshot) -> Snapshot:
     """What a state is after a restart: the order goes on under the next name, one place later."""
     head = snapshot.head
     past = (*head.past_epochs, PastEpoch(head.epoch, head.sequence))
-    head = replace(head, epoch=name_epoch(head.epoch), sequence=head.sequence + 1, past_epochs=past[-REMEMBERED:])
+    if len(past) > REMEMBERED:
+        past = (past[0], *past[2:])
+    head = replace(head, epoch=name_epoch(head.epoch), sequence=head.sequence + 1, past_epochs=past)
     return replace(snapshot, head=head)
 
 

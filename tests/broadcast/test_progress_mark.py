@@ -53,8 +53,12 @@ def test_a_journal_of_the_last_release_is_earlier_than_any_mark() -> None:
 
 def test_names_that_are_no_longer_remembered_prove_nothing() -> None:
     """A mark that could not be written for many starts is no alarm."""
-    past = PastEpochs(tuple(PastEpoch(f"e{n}", n) for n in range(100, 100 + REMEMBERED + 1)))
-    assert not lacks(Cursor("e100", 100), Cursor("e300", 300), past)
+    past = PastEpochs()
+    for n in range(100, 100 + REMEMBERED + 1):
+        past = past.and_then(f"e{n}", n, keeps_first=True)
+    assert not lacks(Cursor("e101", 101), Cursor("e300", 300), past)
+    assert lacks(Cursor("e100", 101), Cursor("e300", 300), past)
+    assert lacks(Cursor("e250", 101), Cursor("e300", 300), past)
 
 
 # Reading and writing.

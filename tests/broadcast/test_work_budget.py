@@ -5,14 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pytest
+from msgspec import Raw
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast.work_budget import ENTRY_UNITS, TURN_UNITS, Pace, Turns, units_of, work_of
-from pushup.core.commands import Close, Command, Create, Entry, Expire
+from pushup.broadcast.work_budget import (
+    ENTRY_UNITS,
+    MEMBER_UNITS,
+    READERS_IN_UNIT,
+    TURN_UNITS,
+    Pace,
+    Turns,
+    units_of,
+    work_of,
+)
+from pushup.core.attendance import Attendance, Away, Gone, Here, Leave
+from pushup.core.channel import Unread
+from pushup.core.commands import Close, Command, Create, Draft, Entry, Erase, Expire, Publish
+from pushup.core.members import GONE_AT_MOST
 from pushup.core.state import EXPIRE_AT_MOST
 from pushup.transport.framed_link import Link, framed
 from tests.core.builders import batch, draft, publish
 from tests.piped_links import TurnClock, join
+
+SUBJECTS = tuple([str(number) for number in range(50)])
+
+KEYS = tuple([("a", subject) for subject in SUBJECTS])
 
 
 @pytest.mark.parametrize(
@@ -24,11 +41,20 @@ from tests.piped_links import TurnClock, join
         (Create("a"), 0),
         (Close("a"), 0),
         (Expire(), 0),
+        (Erase("owner", "x"), EXPIRE_AT_MOST),
+        (Here("n", tuple([Attendance(*key) for key in KEYS])), MEMBER_UNITS * 50),
+        (Away("n", KEYS, 1.0), MEMBER_UNITS * 50),
+        (Leave(KEYS), MEMBER_UNITS * 50),
+        (Gone("n", 1.0), MEMBER_UNITS * GONE_AT_MOST),
+        (
+            Publish((Draft(("a", "b"), Raw(b"1"), unread=Unread(1.0, SUBJECTS)), draft("a"))),
+            3 + 100 // READERS_IN_UNIT,
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_command_counts_what_it_puts_on_channels(command: Command, expected: int) -> None:
-    """Each message once for each of its channels; and each command something besides."""
+def test_a_command_counts_what_it_changes(command: Command, expected: int) -> None:
+    """Messages and their readers, each once for each channel; members; and each command something besides."""
     assert units_of(command) == ENTRY_UNITS + expected
 
 

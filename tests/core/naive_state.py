@@ -224,7 +224,8 @@ class NaiveState:
         return tuple(dict.fromkeys(found))
 
     def _expire(self, entry: Entry) -> None:
-        horizon = entry.time - self.limits.retention_seconds
+        classes = ("", EPHEMERAL, *[policy.prefix for policy in self.limits.channels])
+        horizon = entry.time - max(map(self._seconds, classes))
         self.keys = {key: kept for key, kept in self.keys.items() if kept[0].time > horizon}
         for message in [m for m in self.kept if m.time <= entry.time - self._seconds(m.kind)]:
             self._drop(message, "expired", *message.keepers)

@@ -192,6 +192,7 @@ class Node:
             else:
                 assert held.subscription.stays
                 assert not answer.more
+                assert not answer.closed
             if held.is_lost:
                 assert held.client is None
                 assert [(gap.channel, gap.reason) for gap in answer.gaps] == [(name, "lost") for name in held.names]

@@ -34,6 +34,6 @@ def test_each_name_is_later_than_the_one_before() -> None:
 
 
 def test_a_longer_name_is_later() -> None:
-    """Those of 0.1 have eight digits, those of 0.2 thirteen at first, and those of tests are numbered."""
+    """Those of tests are numbered, and shorter than real ones."""
     names = ["", "e1", "e9", "e10", "ffffffff", "fffffffffffff", next_epoch("fffffffffffff", NOW, lambda: 0.0, "")]
     assert sorted({*names}, key=order_of) == names

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import Raw
 
-from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Unread
 from pushup.core.commands import Close, Continue, Draft, Erase, Erased, Expire, Outcome, Publish
 from pushup.core.cursor import Cursor
 from pushup.core.errors import BadRequest
@@ -148,6 +149,16 @@ def test_an_entry_does_a_limited_amount() -> None:
     assert erase(made, "channel", "c0", at(26)) == Erased(10, at(26), more=True)
     assert erase(made, "channel", "c0", at(26)) == Erased(5, at(26))
     assert cached(made, "c0") == [27]
+
+
+@pytest.mark.parametrize(("version", "count"), [(1, 3), (2, 1)])
+def test_readers_that_a_message_waits_for_count(version: int, count: int) -> None:
+    """As do its channels; in version 1 they did not."""
+    subjects = tuple([str(number) for number in range(EXPIRE_AT_MOST)])
+    made = feed(*[Publish((Draft(("a",), Raw(b"1"), unread=Unread(60.0, subjects)),)) for _ in range(3)])
+    made.state.rules.version = version
+    assert erase(made, "channel", "a") == Erased(count, made.state.cursor, more=count < 3)
+    assert len(made.state.webhooks) == 3 - count
 
 
 def test_ephemeral_messages_go_without_a_gap() -> None:

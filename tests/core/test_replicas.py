@@ -158,7 +158,7 @@ def test_a_snapshot_contains_the_whole_replicated_state() -> None:
         "time": 11.0,
         "last_id": 10501,
         "floor": 0,
-        "version": 1,
+        "version": 2,
         "past_epochs": [],
         "limits": {
             "retention_seconds": 30.0, "retention_messages": 1000, "retention_bytes": 2**28,

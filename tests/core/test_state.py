@@ -23,7 +23,7 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
-from pushup.core.limits import Limits
+from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
@@ -134,6 +134,16 @@ def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
     assert reused.field == "Idempotency-Key"
     assert feed.state.message_count == 2
     assert feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 3.0) == first
+
+
+@pytest.mark.parametrize(("version", "end"), [(1, 11.0), (2, 31.0)])
+def test_a_key_is_remembered_as_long_as_any_message(version: int, end: float) -> None:
+    """Of whatever class that is. In version 1, as long as those of channels without a policy."""
+    feed = Feed(retention_seconds=10.0, channels=(ChannelPolicy(prefix="a", retention_seconds=30.0),))
+    feed.state.rules.version = version
+    feed.apply(publish("a", key="k"), 1.0)
+    assert feed.apply(publish("a", key="k"), end - 0.1) == Published(EPOCH, 1, 1, 1.0)
+    assert feed.apply(publish("a", key="k"), end) == Published(EPOCH, 3, 1, end)
 
 
 def test_a_key_is_remembered_for_the_retention_time() -> None:

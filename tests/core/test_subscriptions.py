@@ -332,6 +332,21 @@ def test_a_poll_of_many_channels_is_checked_once_per_message() -> None:
     assert (feed.polls.count, feed.polls.has_deliveries) == (0, False)
 
 
+def test_no_poll_stays_when_a_channel_was_closed() -> None:
+    """What has its name later is another channel, of which a poll by id must get nothing."""
+    feed = Feed()
+    feed.apply(Create("a"), 1.0)
+    feed.apply(Create("b"), 1.0)
+    for holder, names in (("by id", ("1000", "b")), ("by name", ("a",)), ("other", ("b",))):
+        feed.hold(Poll(Selection(names), Cursor(EPOCH, 2), 10.0, stays=True), 1.0, holder)
+    feed.apply(publish("b"), 2.0)
+    assert [holder for holder, _ in feed.deliver()] == ["by id", "other"]
+    feed.apply(Close("a"), 2.0)
+    assert {holder: answer.closed for holder, answer in feed.deliver()} == {"by id": ("a",), "by name": ("a",)}
+    feed.apply(publish("a", "b"), 3.0)
+    assert [holder for holder, _ in feed.deliver()] == ["other"]
+
+
 def test_equal_polls_share_one_answer() -> None:
     """Polls with the same selection that wait for the same next message get the same object, whatever their cursors."""
     feed = Feed()

@@ -35,6 +35,15 @@ def test_a_kept_message() -> None:
     assert found(made, 1) == Trace("e1-1", "kept", ("a", "b"), ("a", "b"), 1000.0, 3, "app")
 
 
+@pytest.mark.interpreted
+def test_what_was_dropped_is_not_searched_for_a_kept_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes milliseconds."""
+    made = Feed()
+    made.apply(publish("a"), 1000.0)
+    monkeypatch.setattr(Drops, "find", None)
+    assert found(made, 1).fate == "kept"
+
+
 def dropped(made: Feed, sequence: int) -> Drop:
     """Why it was dropped; what else was known of the message still is."""
     gone = found(made, sequence)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from pushup.core.commands import Configure, Continue, Entry, Revoke
-from pushup.core.cursor import sequence_in
+from pushup.core.cursor import REMEMBERED, sequence_in
 from pushup.core.held_polls import SLICE
 from pushup.core.limits import Limits
 from pushup.core.revocations import AHEAD_SECONDS, SLACK_SECONDS
@@ -411,10 +411,14 @@ def test_an_order_that_continues_nothing(node: RevokingNode) -> None:
     assert is_held(node.poll(mine(iat=NOW)))
 
 
-def test_an_order_that_goes_on_under_another_name(node: RevokingNode) -> None:
-    """It knows what was revoked, so that all others stay."""
+@pytest.mark.parametrize("times", [1, REMEMBERED + 9])
+def test_an_order_that_goes_on_under_another_name(node: RevokingNode, times: int) -> None:
+    """It knows what was revoked, so that all others stay; however often that happens."""
     held = node.poll(mine(iat=NOW - 50))
     state = order(began=NOW, continues=NOW - 100)
+    for number in range(1, times):
+        name = f"{NOW * 1000 + number:x}abcd01"
+        state.apply(Entry(state.cursor.epoch, state.cursor.sequence + 1, float(NOW), Continue(name)))
     state.apply(Entry(state.cursor.epoch, state.cursor.sequence + 1, float(NOW), Revoke("sub", "8")))
     node.restart_from(state)
     assert not is_refused(held)
