@@ -145,7 +145,7 @@ class CheckpointLoader:
 
     async def _read(self, fields: list[Any]) -> Loaded | None:
         """The checkpoint with this head, and the entries after it; None if it was replaced meanwhile."""
-        saved = _saved_head.decode(fields[9])
+        saved = _saved_head.decode(fields[9] or b"")
         tables, chain = Tables(), Chain(saved)
         await self._read_rows(tables)
         *end, saved_at, _, expected, found, time = await self._head()
