@@ -18,8 +18,8 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
 from pushup.broadcast.redis.redis_errors import Malformed
-from pushup.broadcast.redis.replica import Replica, restored
-from pushup.broadcast.work_budget import Pace, free, work_of
+from pushup.broadcast.redis.replica import Replica
+from pushup.broadcast.work_budget import Pace, free, restored, work_of
 from pushup.core.commands import Continue, Entry, Publish
 from pushup.core.cursor import Cursor, PastEpochs, next_epoch, order_of
 from pushup.core.state import ReplicatedState
