@@ -267,10 +267,6 @@ class RedisLog:
         former = await self.connection.ask("EVAL", scripts.NEW_CLUSTER.text, 2, *self._members[:2], name)
         return None if former == 0 else former.decode()
 
-    def is_run(self, run: str) -> bool:
-        """Whether this names the run that this connection leads to."""
-        return run == self.run
-
     async def _evaluate(self, script: scripts.Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
         return await self.connection.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)
 

@@ -369,8 +369,7 @@ def test_an_entry_that_cannot_be_read_says_nothing_of_its_place(log: ReadLog) ->
 
 def test_the_run_that_a_connection_leads_to(log: ReadLog) -> None:
     """The process and its history."""
-    assert log.log.is_run("run1.history-of-run1")
-    assert not any(map(log.log.is_run, ("", "run1", "run2", "history-of-run1", "run1.history-of-run2")))
+    assert log.log.run == "run1.history-of-run1"
 
 
 def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
