@@ -30,7 +30,7 @@ MOST = 2048
 LARGER = 8
 """By how much the pieces grow when reading begins again."""
 
-LEASE_SECONDS = 30.0
+LOAD_SECONDS = 30.0
 """How long saves wait for a node that loads after it has last renewed its lease. `save.lua` ignores more than 60."""
 
 RENEW_PIECES = 16
@@ -138,7 +138,7 @@ class CheckpointLoader:
             check_known("the checkpoint of the message log", error, IN_REDIS)
             return None
 
-    def _head(self, lease: float = LEASE_SECONDS) -> Deferred[list[Any]]:
+    def _head(self, lease: float = LOAD_SECONDS) -> Deferred[list[Any]]:
         """The fields of the state, and how many rows there are. Saves wait for `lease` seconds from now."""
         keys = (self._state, self._rows, self._loads)
         return self._ask("EVALSHA", self._script, len(keys), *keys, self._node, lease)

@@ -50,7 +50,9 @@ class CheckpointSaver:
         self._replica = replica
         self._epochs = epochs
         self._clock = clock
-        self._saves: deque[tuple[float, int]] = deque()  # time and sequence of those in the last LOG_SECONDS
+        # Time and sequence of all tries in the last LOG_SECONDS, also of refused ones: what a later save contains may
+        # be trimmed LOG_SECONDS after the try.
+        self._saves: deque[tuple[float, int]] = deque()
         self._swept = 0  # nothing of what was erased up to here is left in the log
         self._sweep_at = 0.0
 
