@@ -123,7 +123,8 @@ class FirstNode:
                 # Redis has lost the last save. What has changed since the one before is not known here any more.
                 self._replica.forget()
                 raise Diverged("the checkpoint in Redis is older than the changes that this node remembers")
-            await self._saver.save(log, report.saved)
+            if not report.is_loading:
+                await self._saver.save(log, report.saved)
         await self._agree(log, report, nodes)
         stuck = {node.stuck_at for node in nodes}
         if self._stuck.lasts(stuck.pop() if len(stuck) == 1 and report.complete else "") >= STUCK_SECONDS:

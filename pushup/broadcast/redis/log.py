@@ -244,11 +244,10 @@ class RedisLog:
 
         `was_replicated`: this node knows of a replica. That is noted in Redis, for all that come after it.
         """
-        reply = await self._evaluate(
-            scripts.REPORT, (*self._members, self._format), node, member, lease, int(was_replicated), FORMAT
-        )
-        tail, (saved, complete, time, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
-        return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), members)
+        keys = (*self._members, self._format, self._loads)
+        reply = await self._evaluate(scripts.REPORT, keys, node, member, lease, int(was_replicated), FORMAT)
+        tail, (saved, complete, time, loading, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
+        return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), bool(loading), members)
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
         """The end of the log, and how many replicas have received it; waits this long for the first."""
