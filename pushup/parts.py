@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import socket
 import time
@@ -92,6 +93,7 @@ def _make_journal(path: Path, settings: Settings, host: Host) -> Journal:
         progress_mark=ProgressMark(host.mark(mark_path(path)), host.helpers("journal_mark", timeout), host.reactor),
         waiting_limits=settings.waiting,
         helpers=host.helpers("journal", timeout),
+        rewriter=host.helpers("journal_rewrite", math.inf),
         clock=host.reactor,
         steady_time=host.steady_time,
     )

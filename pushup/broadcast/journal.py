@@ -71,16 +71,19 @@ class Journal(OneNode):
         progress_mark: ProgressMark,
         waiting_limits: WaitingLimits,
         helpers: Helpers,
+        rewriter: Helpers,
         clock: IReactorTime,
         steady_time: Callable[[], float],
     ) -> None:
         """`open_file` opens the file and returns it with the state in it; called by `start` with the mark, and blocks.
 
+        `rewriter` has no deadline: it makes the one call that may take long.
         `steady_time` returns seconds since the epoch (`pushup.clock`).
         """
         self._open_file = open_file
         self._progress_mark = progress_mark
         self._helpers = helpers
+        self._rewriter = rewriter
         self._clock = clock
         self._steady_time = steady_time
         self._room = WaitingRoom(waiting_limits)
@@ -149,11 +152,16 @@ class Journal(OneNode):
         await self._stopped
         marked = Deferred.fromCoroutine(self._progress_mark.stop())  # meanwhile
         try:
-            if not self._trouble:
-                save = self._file.rewrite if self._file.has_erased else self._file.save
-                await self._helpers.call(save, self._follower.changes())
+            if not self._trouble and self._file.has_erased:
+                await self._rewriter.call(self._file.rewrite, self._follower.changes())
+            elif not self._trouble:
+                await self._helpers.call(self._file.save, self._follower.changes())
         except Exception as error:
-            _log.error("saving the last checkpoint failed; the next start takes longer: {error}", error=error)
+            _log.error(
+                "saving the last checkpoint failed; the next start may take longer, and what was erased may be in the "
+                "file until then: {error}",
+                error=error,
+            )
         try:
             await self._helpers.call(self._file.close)
         except Exception as error:
@@ -168,7 +176,7 @@ class Journal(OneNode):
             self._finish_stopping()
         elif self._is_time_to_rewrite:
             self._is_time_to_rewrite = False
-            self._run(self._helpers.call(self._file.rewrite, self._follower.changes()), self._saved)
+            self._run(self._rewriter.call(self._file.rewrite, self._follower.changes()), self._saved)
         elif self._save_is_due():
             self._run(self._helpers.call(self._file.save, self._follower.changes()), self._saved)
         elif self._waiting:

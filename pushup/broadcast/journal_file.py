@@ -178,6 +178,8 @@ class JournalFile:
                 self._database.execute("ROLLBACK")
             self._database.execute("INSERT OR REPLACE INTO state VALUES ('room', zeroblob(?))", (ROOM_BYTES,))
             self._database.execute("DELETE FROM state WHERE name = 'room'")
+            if self.cluster:  # which the start could not write
+                self.found(self.cluster)
             return [entry for entry in self.entries() if entry.sequence > after]
         except sqlite3.Error as error:
             raise self._error(error) from None

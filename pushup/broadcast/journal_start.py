@@ -94,6 +94,7 @@ def open_journal(
         file.close()
         raise NotUnderstood(str(path), str(error), IN_A_JOURNAL) from None
     except NotSaved:
+        file.cluster = cluster
         raise
     except (JournalError, NotUnderstood):
         file.close()

@@ -47,10 +47,10 @@ class OutageLog:
         _log.error(self._text, reason=reason)
         return True
 
-    def over(self) -> bool:
-        """Publishing works; returns whether it was refused before."""
+    def over(self) -> None:
+        """Publishing works."""
         if self._since is None:
-            return False
+            return
         seconds, self._since = self._clock.seconds() - self._since, None
         if self._is_logged:
             _log.info(
@@ -58,4 +58,3 @@ class OutageLog:
                 seconds=seconds,
                 reason=self._reason,
             )
-        return True

@@ -11,8 +11,9 @@ from pushup.core.attendance import Away, Gone, Here, Leave
 from pushup.core.commands import Command, Entry, Erase, Expire, Publish
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.rows import BUCKET
-from pushup.core.snapshot import Tables
-from pushup.core.state import EXPIRE_AT_MOST
+from pushup.core.snapshot import Snapshot, Tables
+from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
+from pushup.core.state_transfer import Restoration
 from pushup.transport.framed_link import Link
 
 TURN_UNITS = 1500
@@ -112,3 +113,16 @@ class Turns:
         if self._link.is_open:
             self._done = units
             self.do(steps)
+
+
+STEP_UNITS = 500
+"""Work of restoring a state between two looks at the pace."""
+
+
+async def restored(snapshot: Snapshot, pace: Pace) -> ReplicatedState:
+    """The state that the snapshot was taken of."""
+    restoration = Restoration(snapshot)
+    await pace.spend(STEP_UNITS)
+    while not restoration.step(STEP_UNITS):
+        await pace.spend(STEP_UNITS)
+    return restoration.state

@@ -53,8 +53,9 @@ class Call(NamedTuple):
 class SteppedHelpers:
     """A single helper controlled by the test: the oldest call is made, fails, or is late."""
 
-    def __init__(self) -> None:
-        self.calls: deque[Call] = deque()
+    def __init__(self, calls: deque[Call] | None = None) -> None:
+        """`calls`: those of other helpers, with which these take turns."""
+        self.calls: deque[Call] = deque() if calls is None else calls
         self.made: list[str] = []
         """The names of all calls so far."""
 
@@ -180,6 +181,7 @@ class JournaledReplica(HoldsState):
         self.steady_ahead = steady_ahead
         """By this the time of entries is ahead of the monotonic clock."""
         self.helpers = SteppedHelpers()
+        self.rewriter = SteppedHelpers(self.helpers.calls)
 
         def open_file(mark: Mark | None) -> tuple[JournalFile, ReplicatedState]:
             try:
@@ -194,6 +196,7 @@ class JournaledReplica(HoldsState):
             progress_mark=ProgressMark(MarkFile(mark_path(path)), mark_helpers or AtOnce(), self.clock),
             waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
             helpers=self.helpers,
+            rewriter=self.rewriter,
             clock=self.clock,
             steady_time=lambda: self.clock.seconds() + self.steady_ahead,
         )

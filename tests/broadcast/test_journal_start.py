@@ -8,12 +8,14 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from pushup.broadcast.formats import NotUnderstood
 from pushup.broadcast.journal import RETRY_SECONDS
-from pushup.broadcast.journal_file import JournalError, JournalFile
+from pushup.broadcast.journal_copy import verify
+from pushup.broadcast.journal_file import JournalError, JournalFile, digest_of
 from pushup.broadcast.journal_start import open_journal
 from pushup.broadcast.progress_mark import Mark, mark_path
 from pushup.core.commands import Close, Command, Entry, Upgrade
@@ -302,6 +304,25 @@ def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Pa
     again = JournaledReplica(path)
     with closing(again.file):
         assert again.state.snapshot() == after_restart(state)
+    logged_failures.clear()
+
+
+def test_a_copy_on_a_full_disk_becomes_a_journal(state: Snapshot, path: Path, logged_failures: list[str]) -> None:
+    """When the disk can be written it gets the name of its cluster, and its digest does not count any more."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DELETE FROM entries")
+        database.execute("UPDATE state SET name = 'digest', value = ? WHERE name = 'cluster'", (digest_of(database),))
+        database.commit()
+    assert verify(path).has_digest
+    node = JournaledReplica(path, file=FullDisk)
+    assert isinstance(node.file, FullDisk)
+    node.file.full = False
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.run()
+    last = node.publish(publish("a"))
+    node.stop_at_once()
+    assert msgspec.json.decode(mark_path(path).read_bytes())["cluster"] == "e1"
+    assert (verify(path).cursor, verify(path).has_digest) == (Cursor("e2", last.sequence), False)
     logged_failures.clear()
 
 

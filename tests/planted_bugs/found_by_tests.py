@@ -177,7 +177,7 @@ BUGS = (
         "a checkpoint is saved while another node reads it in pieces",
         "PushUp 0.1: long turns",
         (Edit(f"{REDIS}/save.lua", "if redis.call('ZCOUNT', KEYS[4], now, now + 60) > 0 then", "if false then"),),
-        test=f"{REDIS_TESTS}/test_checkpoint_loader.py",
+        test=f"{REDIS_TESTS}/test_log.py",
         why=ONE,
     ),
     Bug(

@@ -127,7 +127,7 @@ _BUGS = (
             Edit(
                 f"{AT}/session.py",
                 "        if place != self._followed or not self._outage_log.has_open_outage:\n",
-                "        self._trouble = None\n        if not self._outage_log.over():\n",
+                "        self._trouble = None\n        self._outage_log.over()\n        if place != self._followed:\n",
             ),
         ),
         test=REFUSALS,

@@ -159,6 +159,8 @@ def _wrote(simulation: Simulation, words: list[bytes], reply: Any) -> None:
         inside.check_upgrade(simulation)
     if words[1] == _REPORT:
         inside.note_report(simulation, words[3 + int(words[2])].decode())
+        if reply[11] and reply[8] != reply[1]:
+            reach("a save had to wait for a node that loads")
     if words[1] in (_BEGIN, _SWITCH):
         inside.note_epoch(simulation)
     if reply != 0:

@@ -83,8 +83,7 @@ class Trouble(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     @property
     def error(self) -> PushUpError:
-        refusal = Refusal.__members__.get(self.kind.upper(), Refusal.REFUSED)  # or a word of Redis
-        return refusal(self.operator_detail, detail=self.detail, kind=self.kind)
+        return Refusal[self.kind.upper()](self.operator_detail, detail=self.detail)
 
 
 class Refused(Struct, frozen=True, tag="refused", array_like=True, forbid_unknown_fields=True):

@@ -17,20 +17,17 @@ from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.hub import frames
 from pushup.broadcast.hub.hub import BEAT_SECONDS
 from pushup.broadcast.hub.pending_commands import PendingCommands
-from pushup.broadcast.work_budget import Pace, Turns, free, work_of
+from pushup.broadcast.work_budget import Pace, Turns, free, restored, work_of
 from pushup.core.commands import Ack, Command, Confirmation, Entry
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.errors import PushUpError, Refusal
 from pushup.core.snapshot import Changes
-from pushup.core.state_transfer import Incoming, Restoration
+from pushup.core.state_transfer import Incoming
 from pushup.service_tree import Periodic
 from pushup.transport.framed_link import Link, Silence
 
 SILENCE_SECONDS = 5.0
 """If nothing comes from the parent for this long, this worker is not ready, and its publishers are answered: 503."""
-
-STEP_UNITS = 500
-"""Work of restoring the state between two looks at the pace."""
 
 LARGE_PIECES = 100
 """After so many pieces of the state, again and again, much is in memory that need not be searched for garbage."""
@@ -228,19 +225,15 @@ class HubBroadcast:
         assert self._incoming is not None
         self._link.hold()
         snapshot = self._incoming.snapshot(last)
-        restoration = Restoration(snapshot)
         self._incoming = None
         self._on_large()
         pace = Pace(self._clock)
-        await pace.spend(STEP_UNITS)
-        while not restoration.step(STEP_UNITS):
-            await pace.spend(STEP_UNITS)
+        state = await restored(snapshot, pace)
         if self._link.is_open and not self._is_stopped:
-            self._follower.start_from(restoration.state)
+            self._follower.start_from(state)
             self._on_large()
             self._reporting.startService()
             self._link.go_on()
-        del restoration
         await free(snapshot.tables, pace)
 
     def _not_restored(self, failure: Failure) -> None:

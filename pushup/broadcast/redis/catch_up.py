@@ -18,8 +18,8 @@ from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, Tail
 from pushup.broadcast.redis.recovery import Action, Contents, Situation, decide
 from pushup.broadcast.redis.redis_errors import Malformed
-from pushup.broadcast.redis.replica import Replica, restored
-from pushup.broadcast.work_budget import Pace, free, work_of
+from pushup.broadcast.redis.replica import Replica
+from pushup.broadcast.work_budget import Pace, free, restored, work_of
 from pushup.core.commands import Continue, Entry, Publish
 from pushup.core.cursor import Cursor, PastEpochs, next_epoch, order_of
 from pushup.core.state import ReplicatedState
@@ -208,7 +208,7 @@ class CatchUp:
             last_entry=last_entry,
             seen=replica.cursor if has_state else self._mark,
             tail=tail,
-            is_same_run=log.is_run(tail.run),
+            is_same_run=log.run == tail.run,
             is_durable=self._durability.holds(log),
             cluster=self._own_cluster(tail),
             place=f"{log.connection.server} (redis_prefix {log.prefix})",
@@ -259,7 +259,7 @@ class CatchUp:
         known = [self._node_id, *self._known_nodes()] if vouches else None
         for _ in range(round(VOUCH_SECONDS / VOUCH_STEP_SECONDS)):
             vouchers = await log.vouch(self._node_id, known)
-            if log.is_run(vouchers.run):
+            if log.run == vouchers.run:
                 return None
             if vouchers.are_all or (self._durability.holds(log) and not vouchers.members):
                 return True

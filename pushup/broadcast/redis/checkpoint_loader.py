@@ -30,7 +30,7 @@ MOST = 2048
 LARGER = 8
 """By how much the pieces grow when reading begins again."""
 
-LEASE_SECONDS = 30.0
+LOAD_SECONDS = 30.0
 """How long saves wait for a node that loads after it has last renewed its lease. `save.lua` ignores more than 60."""
 
 RENEW_PIECES = 16
@@ -138,14 +138,14 @@ class CheckpointLoader:
             check_known("the checkpoint of the message log", error, IN_REDIS)
             return None
 
-    def _head(self, lease: float = LEASE_SECONDS) -> Deferred[list[Any]]:
+    def _head(self, lease: float = LOAD_SECONDS) -> Deferred[list[Any]]:
         """The fields of the state, and how many rows there are. Saves wait for `lease` seconds from now."""
         keys = (self._state, self._rows, self._loads)
         return self._ask("EVALSHA", self._script, len(keys), *keys, self._node, lease)
 
     async def _read(self, fields: list[Any]) -> Loaded | None:
         """The checkpoint with this head, and the entries after it; None if it was replaced meanwhile."""
-        saved = _saved_head.decode(fields[9])
+        saved = _saved_head.decode(fields[9] or b"")
         tables, chain = Tables(), Chain(saved)
         await self._read_rows(tables)
         *end, saved_at, _, expected, found, time = await self._head()

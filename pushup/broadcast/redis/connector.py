@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from twisted.internet.defer import CancelledError
 from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectingCancelledError
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 
@@ -95,6 +97,8 @@ class Connector:
         factory.noisy = False
         try:
             await endpoint.connect(factory)
+        except (CancelledError, ConnectingCancelledError):
+            raise CancelledError from None
         except Exception as error:
             raise CannotConnect(f"{host}:{port}: {str(error) or type(error).__name__}") from None
         return connection

@@ -214,7 +214,7 @@ class Heartbeat:
         tail = report.tail
         if tail.cluster != replica.cluster:
             raise Diverged(f"the log is that of cluster {tail.cluster or '(none)'} by now, not of {replica.cluster}")
-        if not commands.is_run(tail.run):
+        if commands.run != tail.run:
             raise Diverged("the log is followed in another run of Redis")
         if tail.epoch != last.epoch and (tail.sequence, tail.tag) == (last.sequence, tag):
             raise Diverged(f"the log is in epoch {tail.epoch} by now, and no entry says so")

@@ -50,7 +50,9 @@ class CheckpointSaver:
         self._replica = replica
         self._epochs = epochs
         self._clock = clock
-        self._saves: deque[tuple[float, int]] = deque()  # time and sequence of those in the last LOG_SECONDS
+        # Time and sequence of all tries in the last LOG_SECONDS, also of refused ones: what a later save contains may
+        # be trimmed LOG_SECONDS after the try.
+        self._saves: deque[tuple[float, int]] = deque()
         self._swept = 0  # nothing of what was erased up to here is left in the log
         self._sweep_at = 0.0
 
@@ -121,7 +123,8 @@ class FirstNode:
                 # Redis has lost the last save. What has changed since the one before is not known here any more.
                 self._replica.forget()
                 raise Diverged("the checkpoint in Redis is older than the changes that this node remembers")
-            await self._saver.save(log, report.saved)
+            if not report.is_loading:
+                await self._saver.save(log, report.saved)
         await self._agree(log, report, nodes)
         stuck = {node.stuck_at for node in nodes}
         if self._stuck.lasts(stuck.pop() if len(stuck) == 1 and report.complete else "") >= STUCK_SECONDS:

@@ -2,14 +2,14 @@
 
 | key | what it is |
 |---|---|
-| `{PREFIX}:state` | string: the format (`pushup.broadcast.formats`); `4` is part of the names of all others |
-| `{PREFIX}:4:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
-| `{PREFIX}:4:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint contains them |
-| `{PREFIX}:4:rows` | hash: the checkpoint's rows, by their keys (`pushup.core.snapshot`) |
-| `{PREFIX}:4:loads` | until when saves wait for each node that reads the checkpoint (`checkpoint_loader`) |
-| `{PREFIX}:4:begin:{EPOCH}` | hash: the rows of an epoch that is about to begin |
-| `{PREFIX}:4:leases`, `:members` | until when each node counts as alive, and what is known of it |
-| `{PREFIX}:4:vouchers` | after a restart of Redis: which nodes have found all that they know in the log (`recovery`) |
+| `{PREFIX}:state` | string: `FORMAT` (`pushup.broadcast.formats`); it is part of the names of all others |
+| `{PREFIX}:FORMAT:state` | hash: cluster, epoch and its run of Redis; the end of the log; the version; the checkpoint |
+| `{PREFIX}:FORMAT:log` | stream: the entries, by their last sequence; trimmed some time after the checkpoint has them |
+| `{PREFIX}:FORMAT:rows` | hash: the checkpoint's rows, by their keys (`pushup.core.snapshot`) |
+| `{PREFIX}:FORMAT:loads` | until when saves wait for each node that reads the checkpoint (`checkpoint_loader`) |
+| `{PREFIX}:FORMAT:begin:{EPOCH}` | hash: the rows of an epoch that is about to begin |
+| `{PREFIX}:FORMAT:leases`, `:members` | until when each node counts as alive, and what is known of it |
+| `{PREFIX}:FORMAT:vouchers` | after a restart of Redis: which nodes have found all they know in the log (`recovery`) |
 
 Each entry carries a *tag* of its own and that of the previous entry, so the log is a chain. A node can tell whether the
 next entry really follows the last one it applied, even if Redis has lost the end of the log and the sequences were used
@@ -244,11 +244,10 @@ class RedisLog:
 
         `was_replicated`: this node knows of a replica. That is noted in Redis, for all that come after it.
         """
-        reply = await self._evaluate(
-            scripts.REPORT, (*self._members, self._format), node, member, lease, int(was_replicated), FORMAT
-        )
-        tail, (saved, complete, time, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
-        return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), members)
+        keys = (*self._members, self._format, self._loads)
+        reply = await self._evaluate(scripts.REPORT, keys, node, member, lease, int(was_replicated), FORMAT)
+        tail, (saved, complete, time, loading, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
+        return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), bool(loading), members)
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
         """The end of the log, and how many replicas have received it; waits this long for the first."""
@@ -266,10 +265,6 @@ class RedisLog:
         """Give the log to a cluster of this name. Returns the former one, '' without a log, None if a node lives."""
         former = await self.connection.ask("EVAL", scripts.NEW_CLUSTER.text, 2, *self._members[:2], name)
         return None if former == 0 else former.decode()
-
-    def is_run(self, run: str) -> bool:
-        """Whether this names the run that this connection leads to."""
-        return run == self.run
 
     async def _evaluate(self, script: scripts.Script, keys: tuple[str, ...], *arguments: str | bytes | float) -> Any:
         return await self.connection.ask("EVALSHA", script.sha, len(keys), *keys, *arguments)

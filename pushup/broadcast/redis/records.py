@@ -118,13 +118,14 @@ class Report(Struct, frozen=True):
     """The reply to a node's report: the end of the log, the checkpoint's sequence, and the members (JSON).
 
     `complete`: no living node can be missing among the members. `time`: seconds since the epoch, by the clock of Redis,
-    which gives entries their times.
+    which gives entries their times. `is_loading`: a node reads the checkpoint, so saves wait.
     """
 
     tail: Tail
     saved: int
     complete: bool
     time: float
+    is_loading: bool
     members: list[bytes]
 
 

@@ -17,6 +17,7 @@ class ErrorCode(Enum):
     NO_REPLICAS = "NOREPLICAS"  # fewer than min-replicas-to-write are connected
     NOT_PERSISTING = "MISCONF"  # Redis cannot write to its disk, and takes no writes meanwhile
     LOADING = "LOADING"
+    BUSY = "BUSY"  # a script, perhaps of another program, has run for long and still does
     WRONG_TYPE = "WRONGTYPE"  # a key of ours holds something else
     OTHER = ""
 

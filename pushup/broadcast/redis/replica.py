@@ -9,16 +9,11 @@ from twisted.logger import Logger
 from pushup.broadcast import Follower
 from pushup.broadcast.redis.checkpoint_loader import Loaded
 from pushup.broadcast.redis.records import LogEntry, Unreadable
-from pushup.broadcast.work_budget import Pace, work_of
+from pushup.broadcast.work_budget import Pace, restored, work_of
 from pushup.core.commands import Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import OutOfOrder, VersionTooNew
-from pushup.core.snapshot import Snapshot
 from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import Restoration
-
-STEP_UNITS = 500
-"""Work between two looks at the pace."""
 
 _log = Logger()
 
@@ -140,12 +135,3 @@ class Replica:
     def _stuck(self, place: str, problem: str) -> CannotApply:
         self.stuck_at = place
         return CannotApply(place, problem)
-
-
-async def restored(snapshot: Snapshot, pace: Pace) -> ReplicatedState:
-    """The state that the snapshot was taken of."""
-    restoration = Restoration(snapshot)
-    await pace.spend(STEP_UNITS)
-    while not restoration.step(STEP_UNITS):
-        await pace.spend(STEP_UNITS)
-    return restoration.state

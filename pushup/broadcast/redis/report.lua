@@ -1,9 +1,9 @@
 -- Renew a node's lease; returns which nodes are alive, and where the log ends.
--- KEYS: state, leases, members, format. ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in
--- seconds, 1 if it knows of a replica or a Sentinel, the format. That keeps nodes of other releases away: if Redis has lost
--- it, it is written again.
--- Returns epoch, sequence, tag, run, version, cluster, founded, replicated, saved, 1 or 0, the time (seconds), and what
--- each living node has reported.
+-- KEYS: state, leases, members, format, loads.
+-- ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in seconds, 1 if it knows of a
+-- replica or a Sentinel, the format. That keeps nodes of other releases away: if Redis has lost it, it is written again.
+-- Returns epoch, sequence, tag, run, version, cluster, founded, replicated, saved, 1 or 0, the time (seconds), how many
+-- nodes load (`save.lua`), and what each living node has reported.
 -- 1: no living node can be missing, unless Redis has lost more than this node's lease. For that, the node's last report
 -- must still be there.
 local now = redis.call('TIME')
@@ -46,4 +46,5 @@ for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
 end
 table.insert(reply, 10, complete)
 table.insert(reply, 11, string.format('%.6f', time))
+table.insert(reply, 12, redis.call('ZCOUNT', KEYS[5], now[1], now[1] + 60))
 return reply

@@ -113,6 +113,7 @@ class Session:
         return None if self._lease.is_current else Refusal.OUTDATED()
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
+        """Also while `_trouble` is set: Redis says itself whether it takes this one."""
         if self._commands is None:
             on_outcome(self._trouble or Refusal.STOPPING())
             return

@@ -1,9 +1,9 @@
 """A copy of everything while the server runs: `GET /v1/backup`.
 
 A line for each row of the state, `["channels/news", {...}]` (`core.snapshot`); a later one replaces it, or removes it
-with `null`. The last line, `{"format": 4, "head": {...}}`, makes of these rows the state after one entry of the order.
-Without it, or with an `error` in the place of the head, the copy is not complete. `pushup.broadcast.journal_copy` makes
-a journal of them.
+with `null`. The last line, `{"format": ..., "head": {...}}`, makes of these rows the state after one entry of the
+order. Without it, or with an `error` in the place of the head, the copy is not complete.
+`pushup.broadcast.journal_copy` makes a journal of them.
 """
 
 from __future__ import annotations

@@ -240,6 +240,7 @@ class JournaledMachine(Machine):
                 progress_mark=ProgressMark(MarkFile(mark_path(path)), AtOnce(), clock),
                 waiting_limits=WaitingLimits(waiting_limit_bytes=waiting_limit_bytes),
                 helpers=self.helpers,
+                rewriter=self.helpers,
                 clock=clock,
                 steady_time=lambda: clock.seconds() + AHEAD,
             )

@@ -152,12 +152,6 @@ def test_errors_are_told_with_all_they_say(refusal: Refusal) -> None:
     assert vars(error)["detail"] == "not now"
 
 
-def test_a_reason_that_only_redis_knows() -> None:
-    """Keeps its word for metrics."""
-    error = Refusal.REFUSED("MISCONF no space", kind="misconf")
-    assert vars(Trouble.of(error).error) == vars(error)
-
-
 def test_the_end_is_a_place() -> None:
     """In one order."""
     assert End("e1", 3).cursor == Cursor("e1", 3)

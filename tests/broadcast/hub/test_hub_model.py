@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from pushup.broadcast import work_budget
-from pushup.broadcast.hub import worker_broadcast
 from pushup.core.commands import Confirmation, Continue, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Unavailable
@@ -125,7 +124,7 @@ def random(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
     """With it, it is chosen how many turns it takes to restore the state."""
     random = Random(request.node.name)
     monkeypatch.setattr(work_budget, "TURN_UNITS", random.choice((2, 20, 1500)))
-    monkeypatch.setattr(worker_broadcast, "STEP_UNITS", random.choice((1, 500)))
+    monkeypatch.setattr(work_budget, "STEP_UNITS", random.choice((1, 500)))
     return random
 
 

@@ -22,7 +22,7 @@ from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluste
 from tests.core.builders import ids, poll, publish
 from tests.next_version import NEXT_VERSION, next_version
 
-STATE, LOG, MEMBERS = b"{pushup}:5:state", b"{pushup}:5:log", b"{pushup}:5:members"
+STATE, LOG, MEMBERS, LOADS = (b"{pushup}:5:" + name for name in b"state log members loads".split())
 
 
 @pytest.fixture
@@ -306,7 +306,7 @@ def test_a_report_of_a_newer_release_is_read(cluster: Cluster, logged_failures: 
     report = {"id": "new", "name": "", "addresses": [], "cursor": "", "held_polls": 0, "version": "9", "why": 1}
     report |= {"latest_version": 2, "limits": msgspec.to_builtins(Limits()) | {"why": 1}}
     text = msgspec.json.encode(report)
-    keys = (STATE, b"{pushup}:5:leases", MEMBERS, b"{pushup}:state")
+    keys = (STATE, b"{pushup}:5:leases", MEMBERS, b"{pushup}:state", LOADS)
     for _ in range(8):
         cluster.redis.run_script("report", keys, (b"new", text, b"3", b"0", b"3"))
         cluster.advance(1.0)
@@ -425,9 +425,9 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
         command, history = msgspec.json.encode(publish("a")), cluster.redis.history.encode()
         for tag in (b"x.1", b"x.2"):
             cluster.redis.run_script("append", (STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
-        keys, other = (STATE, b"{pushup}:5:leases", b"{pushup}:5:members"), msgspec.json.encode(first)
+        keys, other = (STATE, b"{pushup}:5:leases", MEMBERS, b"{pushup}:state", LOADS), msgspec.json.encode(first)
         for _ in range(round(STUCK_RETRY_SECONDS) + 3):
-            cluster.redis.run_script("report", (*keys, b"{pushup}:state"), (b"a", other, b"3", b"0", b"3"))
+            cluster.redis.run_script("report", keys, (b"a", other, b"3", b"0", b"3"))
             cluster.advance(1.0)
         is_back: bool = node.follows
         assert is_back

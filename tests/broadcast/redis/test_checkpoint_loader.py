@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from pushup.broadcast.redis.checkpoint_loader import LARGER, LEASE_SECONDS, RENEW_PIECES, Loaded
+from pushup.broadcast.redis.checkpoint_loader import LARGER, LOAD_SECONDS, RENEW_PIECES, Loaded
 from pushup.broadcast.redis.leader import SAVE_CHANGES
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Count
@@ -84,7 +84,7 @@ def test_saves_wait_while_a_node_loads(cluster: Cluster) -> None:
 def test_a_node_that_died_while_it_loaded_holds_saves_up_for_the_lease_only(cluster: Cluster) -> None:
     cluster.crash(loading(cluster))
     cluster.do(cluster.nodes[0], publish("a"))
-    cluster.advance(LEASE_SECONDS - 5)
+    cluster.advance(LOAD_SECONDS - 5)
     assert saved(cluster) == b"1000"
     cluster.advance(10)
     assert saved(cluster) != b"1000"
@@ -495,5 +495,5 @@ def test_reports_come_no_faster_while_saves_have_to_wait() -> None:
         for _ in range(20):
             cluster.do(cluster.nodes[0], publish("c"))
             cluster.advance(0.05)
-        reports = redis.executed.count(b"EVALSHA") - 20  # the others append
-        assert 3 <= reports <= 12
+        reports = redis.executed.count(b"EVALSHA") - 20  # the others append, and none saves
+        assert 3 <= reports <= 4

@@ -262,6 +262,18 @@ def test_with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert talk.end() == "Redis closed the connection"
 
 
+def test_cancelling_while_connecting() -> None:
+    """It is no connection that cannot be made: that would be tried again."""
+    reactor = MemoryReactorClock()
+    connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
+    connecting = Deferred.fromCoroutine(connector.connect())
+    failures: list[Failure] = []
+    connecting.addErrback(failures.append)
+    connecting.cancel()
+    assert [failure.type for failure in failures] == [CancelledError]
+    assert [attempt.stoppedConnecting for attempt in reactor.connectors] == [True]
+
+
 def test_cancelling_closes_the_connection() -> None:
     """The node stops while the connection is being authenticated."""
     reactor = MemoryReactorClock()

@@ -97,6 +97,18 @@ def test_a_damaged_field(field: bytes, way: str, log: list[str]) -> None:
     cluster.end()
 
 
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_missing_field_that_no_node_remembers(field: bytes, log: list[str]) -> None:
+    """All nodes start again, and find it so."""
+    cluster, cursor, last = start(Random(repr(field)))
+    cluster.end()
+    damage(cluster.redis.data, field, "delete")
+    cluster.start()
+    assert recovers(cluster), log
+    check_clients(cluster, cursor, last)
+    cluster.end()
+
+
 @pytest.mark.parametrize("way", ["+1", "-1"])
 def test_a_checkpoint_that_is_not_where_the_state_says(way: str, log: list[str]) -> None:
     """A save that went on from there would leave the entry between out, and a node that starts later would lack it."""

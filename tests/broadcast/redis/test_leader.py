@@ -40,7 +40,7 @@ class Situation:
         self.follower = self
         # As a log.
         self.run = "run"
-        self.report = Report(Tail("e1", 5, b"m", "run", 2), 3, True, 0.0, [])
+        self.report = Report(Tail("e1", 5, b"m", "run", 2), 3, True, 0.0, False, [])
         node = NodeReport("a", "", (), "e1-5", 0, "0.2", latest_version=2, limits=Raw(encode(OWN)))
         self.nodes = [node, replace(node, id="b")]
         anything = cast("Any", self)
@@ -93,6 +93,15 @@ def test_a_save_that_is_due(first: Situation, epoch: str, saves: bool) -> None:
     first.due = True
     first.report = replace(first.report, tail=replace(first.report.tail, epoch=epoch))
     assert first.act() == ([("save", 3)] if saves else [])
+
+
+def test_nothing_is_saved_while_a_node_loads(first: Situation) -> None:
+    """Redis would refuse it, after all that has changed since the last save was sent."""
+    first.due = True
+    first.report = replace(first.report, is_loading=True)
+    assert first.act() == []
+    first.report = replace(first.report, is_loading=False)
+    assert first.act() == [("save", 3)]
 
 
 @pytest.mark.parametrize(("saved", "done"), [(2, ["forget", Diverged]), (3, [("save", 3)]), (4, [("save", 4)])])

@@ -20,6 +20,7 @@ from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.snapshot import empty_head
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
+from tests.broadcast.redis.commands import SortedSet
 from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
 from tests.core.builders import batch, draft, publish
 
@@ -369,8 +370,7 @@ def test_an_entry_that_cannot_be_read_says_nothing_of_its_place(log: ReadLog) ->
 
 def test_the_run_that_a_connection_leads_to(log: ReadLog) -> None:
     """The process and its history."""
-    assert log.log.is_run("run1.history-of-run1")
-    assert not any(map(log.log.is_run, ("", "run1", "run2", "history-of-run1", "run1.history-of-run2")))
+    assert log.log.run == "run1.history-of-run1"
 
 
 def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
@@ -410,6 +410,15 @@ def test_a_report_says_where_the_checkpoint_is(log: ReadLog) -> None:
     log.redis.data.clear()
     report = log.now(log.log.report("a", b"A", 3.0))
     assert (*saved, report.saved, report.tail.epoch) == (0, 3, 0, "")
+
+
+@pytest.mark.parametrize(("until", "waits"), [(-1, False), (20, True), (1000, False)])
+def test_a_save_waits_for_a_node_that_loads(log: ReadLog, until: float, *, waits: bool) -> None:
+    """Reports say so, too. A lease that lasts long is from before the clock of Redis was set back."""
+    log.append(publish("a"))
+    log.redis.data[b"{pushup}:5:loads"] = SortedSet({b"other": log.redis.now() + until})
+    assert log.now(log.log.report("a", b"A", 3.0)).is_loading is waits
+    assert log.save(log.state()) is not waits
 
 
 def test_a_save_that_another_came_before_changes_nothing(log: ReadLog) -> None:

@@ -20,6 +20,7 @@ REFUSALS = {
     "MISCONF": "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
     "NOREPLICAS": "NOREPLICAS Not enough good replicas to write.",
     "READONLY": "READONLY You can't write against a read only replica.",
+    "BUSY": "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
 }
 
 
@@ -58,6 +59,7 @@ def reason(node: FollowingNode) -> str:
 def test_a_node_whose_publications_are_refused_is_not_ready(cluster: Cluster, lines: list[str], code: str) -> None:
     """From the first refusal on, for as long as it lasts, and not longer, although nobody publishes meanwhile."""
     (node,) = cluster.nodes
+    state = node.state
     cluster.redis.denies = REFUSALS[code]
     outcomes = node.append(publish("a"))
     while not outcomes:
@@ -72,6 +74,7 @@ def test_a_node_whose_publications_are_refused_is_not_ready(cluster: Cluster, li
     cluster.advance(3.0 if code != "OOM" else 2 * REPORT_SECONDS)
     assert reason(node) == ""
     assert sum("works again" in line for line in lines) == 1
+    assert node.state is state, "it was not loaded again"
     cluster.publish(node, "a")
 
 
