@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -201,6 +202,39 @@ def test_who_does_not_come_back_is_asked_about_at_half_of_the_grace(order: Order
     assert order.after(LOOK_SECONDS) == [away(ANN)]
     assert order.after(GRACE / 2 + ANSWER_SECONDS - LOOK_SECONDS) == []
     assert order.after(2 * LOOK_SECONDS) == [Leave((ANN,))]
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_half_of_the_grace_after_the_last_poll(order: Order, hidden: bool) -> None:
+    """Whether the one before it, which was answered meanwhile, had more time or not."""
+    first, last = held("ann", hidden=hidden), held("ann")
+    order.joined(first)
+    order.node.ends(first)
+    order.after(GRACE / 4)
+    order.node.begins(last)
+    order.node.ends(last)
+    assert order.after(GRACE / 2) == []
+    assert order.after(LOOK_SECONDS) == [away(ANN)]
+    assert order.after(GRACE / 2) == []
+
+
+@pytest.mark.parametrize("pauses", [(0.001, 0.001), (4.0, 6.0)])
+def test_a_member_whose_polls_are_answered_takes_no_more_memory(order: Order, pauses: tuple[float, float]) -> None:
+    """However many end within the grace, and however often its page is hidden."""
+    polls = held("ann", hidden=True), held("ann")
+    order.joined(polls[0])
+    order.node.ends(polls[0])
+    tracemalloc.start()
+    try:
+        for _ in range(500):
+            for poll, pause in zip(polls, pauses, strict=True):
+                order.node.begins(poll)
+                order.node.ends(poll)
+                order.after(pause)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 20_000
 
 
 def test_a_hidden_page_has_more_time(order: Order) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from heapq import heappop, heappush
 
 from msgspec import Struct
 from twisted.internet.interfaces import IReactorTime
@@ -26,7 +25,7 @@ from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
-from pushup.node.follower import Follower
+from pushup.node.follower import Follower, Followers
 from pushup.node.leaving import TOGETHER_AT_MOST, Leaving
 
 TOGETHER_SECONDS = 0.05
@@ -73,9 +72,8 @@ class Presence:
         self._members = members
         self._clock = clock
         self._leaving = Leaving(broadcast, state=state, members=members, clock=clock, random=random)
-        self._followers: dict[Key, Follower] = {}
+        self._followers = Followers()
         self._held: dict[HeldOnGrant, list[Key]] = {}
-        self._ends: list[tuple[float, Key]] = []  # a heap; those of followers that have come back are ignored
         self._new: dict[Key, None] = {}  # to be appended
         self._asked: dict[Key, int] = {}  # members that follow here, and the place of the first question about them
         self._refused: list[Away] = []
@@ -123,7 +121,7 @@ class Presence:
         if (follower := self._followers.get(key)) is not None:
             follower.is_closing, follower.until = True, 0.0
             if not follower.count:
-                heappush(self._ends, (0.0, key))
+                self._followers.expect_end(key, follower)
 
     def _keys(self, subject: str, channels: tuple[str, ...]) -> list[Key]:
         """The channels of these that have members."""
@@ -152,7 +150,7 @@ class Presence:
             follower.count -= 1
             if not follower.count:
                 follower.until = now + (0.0 if follower.is_closing else follower.grace / 2)
-                heappush(self._ends, (follower.until, key))
+                self._followers.expect_end(key, follower)
 
     # What the node tells it.
 
@@ -266,12 +264,7 @@ class Presence:
         """Ask about those who have not come back."""
         members, me = self._state().members, self._broadcast.node_id
         away: dict[float, list[Key]] = {}  # by the rest of the grace
-        while self._ends and self._ends[0][0] <= now:
-            until, key = heappop(self._ends)
-            follower = self._followers.get(key)
-            if follower is None or follower.count or follower.until != until:
-                continue
-            del self._followers[key]
+        for key, follower in self._followers.pop_ended(now):
             row = members.member(key)
             if row is not None and row.holder == me and not row.leaves_at:
                 away.setdefault(0.0 if follower.is_closing else follower.grace / 2, []).append(key)
