@@ -76,7 +76,7 @@ class Presence:
         self._held: dict[HeldOnGrant, list[Key]] = {}
         self._new: dict[Key, None] = {}  # to be appended
         self._asked: dict[Key, int] = {}  # members that follow here, and the place of the first question about them
-        self._refused: list[Away] = []
+        self._refused: dict[tuple[float, bool], dict[Key, None]] = {}  # questions, by `seconds` and `is_closed`
         self._closed: dict[Key, float] = {}  # asked about by pages that close, and when
         self._gone: dict[str, float] = {}  # since when nodes that have members are missing
         self._orphans: list[Key] = []  # members of this node in another state, who may not follow here
@@ -113,8 +113,7 @@ class Presence:
         keys = [key for key in self._keys(subject, channels) if key in followers or members.member(key) is not None]
         for key in keys:
             self._expect_end(key)
-        if keys:
-            self._submit(Away(self._broadcast.node_id, tuple(keys), ANSWER_SECONDS, is_closed=True))
+        self._ask(keys, ANSWER_SECONDS, is_closed=True)
 
     def _expect_end(self, key: Key) -> None:
         """A page of this member closes, here or elsewhere: it has no grace, unless another page turns out to follow."""
@@ -236,16 +235,15 @@ class Presence:
             if isinstance(command, Here):
                 self._new |= dict.fromkeys([member.key for member in command.members])
             elif isinstance(command, Away):
-                self._refused.append(command)
+                again = self._refused.setdefault((command.seconds, command.is_closed), {})
+                again |= dict.fromkeys(command.members)
 
     def _look(self) -> None:
         """Twice a second, while there are channels with members."""
         now = self._clock.seconds()
         self._look_for_ends(now)
         self._append_new()
-        refused, self._refused = self._refused, []
-        for command in refused:
-            self._submit(command)
+        self._ask_again()
         for key in [key for key, at in self._closed.items() if at <= now - CLOSING_SECONDS]:
             del self._closed[key]
             follower = self._followers.get(key)
@@ -271,10 +269,18 @@ class Presence:
         for rest, keys in away.items():
             self._ask(keys, rest + ANSWER_SECONDS)
 
-    def _ask(self, keys: list[Key], seconds: float) -> None:
-        """Ask about these members of this node."""
+    def _ask(self, keys: list[Key], seconds: float, *, is_closed: bool = False) -> None:
+        """Ask about these members of this node or, if their pages close, of any."""
         for n in range(0, len(keys), TOGETHER_AT_MOST):
-            self._submit(Away(self._broadcast.node_id, tuple(keys[n : n + TOGETHER_AT_MOST]), seconds))
+            some = tuple(keys[n : n + TOGETHER_AT_MOST])
+            self._submit(Away(self._broadcast.node_id, some, seconds, is_closed))
+
+    def _ask_again(self) -> None:
+        """Ask what was refused about those who are still members, unless they have come back."""
+        row_of, refused, self._refused = self._state().members.member, self._refused, {}
+        for (seconds, is_closed), keys in refused.items():
+            left = [key for key in keys if row_of(key) is not None and (is_closed or key not in self._followers)]
+            self._ask(left, seconds, is_closed=is_closed)
 
     def _look_for_gone(self, now: float) -> None:
         """Ask about the members of nodes that are gone."""
