@@ -165,12 +165,12 @@ class Supervisor:
             self._clock.callLater(CHECK_SECONDS, self._check_end, worker)
             return
         del self._workers[worker.number]
-        self._questions.forget(worker.number)
         if self._stopped is not None:
             self._end_if_all_have()
-            return
-        self._replaced += 1
-        self._replace(worker, status)
+        else:
+            self._replaced += 1
+            self._replace(worker, status)
+        self._questions.forget(worker.number)
 
     def _replace(self, worker: _Worker, status: int) -> None:
         """Start another one, at once or after a while."""
