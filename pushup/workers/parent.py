@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
@@ -140,7 +141,8 @@ class ReservedAddresses(Service):
         for sock, address in zip(self._sockets, self.addresses, strict=True):
             sock.close()
             if address.startswith("unix:"):
-                os.unlink(address.removeprefix("unix:"))
+                with suppress(OSError):
+                    os.unlink(address.removeprefix("unix:"))
 
 
 def reserve(address: str) -> socket.socket:
