@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import fields
 
 from pushup.secret_files import SIZE_LIMIT_BYTES, parts_of_key
+from pushup.settings.digests import digests
 from pushup.settings.settings import SECRET_FILES, Settings, SettingsError, read_settings, shown_settings
 
 KEY = "sixteen-characters-at-least"
@@ -294,6 +295,13 @@ def test_pushup_does_not_ask_itself(listen: str, url: str, taken: bool) -> None:
     else:
         with pytest.raises(SettingsError, match="authorize_url: PushUp itself"):
             read_settings(flags=flags)
+
+
+def test_what_nodes_compare() -> None:
+    """Settings that are not the default, but for those that each node has of its own."""
+    own = {"listen": ("127.0.0.1:1",), "operator_listen": ("127.0.0.1:2",), "node_name": "one", "workers": 2}
+    assert digests(read_settings(flags=own)) == {}
+    assert [*digests(read_settings(flags={**own, "drain_seconds": 7}))] == ["drain_seconds"]
 
 
 def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ class Begin(Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
     """The first frame that a worker gets."""
 
     settings: Settings
+    ticket_key: str
+    """Of all workers, if the settings have none."""
 
 
 class Reload(Struct, frozen=True, tag="reload", forbid_unknown_fields=True):

@@ -17,6 +17,8 @@ from tests.piped_links import TurnClock, join
 PARENT = Family("parents", "gauge", "", [Sample("parents", {}, 1.0)])
 """A metric of the parent's own."""
 
+KEY = "the key of the tickets"
+
 
 class StandIn:
     """A worker's process, as the test plays it."""
@@ -108,6 +110,7 @@ class Ship:
             attach=attach,
             on_ready=self._ready,
             own_metrics=lambda: [PARENT],
+            ticket_key=KEY,
             clock=self.clock,
         )
         if begin:
