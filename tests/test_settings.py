@@ -317,6 +317,7 @@ def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
     "variables",
     [
         {"PUSHUP_CONFIG": "/etc/pushup.toml", "PUSHUP_URL": "http://x", "PUSHUP_KEY": "k", "PUSHUP_KEY_FILE": "/k"},
+        {"PUSHUP_TOKEN": "t", "PUSHUP_TOKEN_FILE": "/t"},
         {"PUSHUP_COMPILE": "1", "PUSHUP_COMMIT": "0123abc"},
         {"PUSHUP_SERVICE_HOST": "10.0.0.1", "PUSHUP_SERVICE_PORT": "80", "PUSHUP_SERVICE_PORT_HTTP": "80"},
         {"PUSHUP_PORT": "tcp://10.0.0.1:80", "PUSHUP_PORT_80_TCP": "tcp://10.0.0.1:80"},
