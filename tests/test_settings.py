@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
+from pushup.host.preflight import warnings
 from pushup.secret_files import SIZE_LIMIT_BYTES, parts_of_key
 from pushup.settings.digests import digests
 from pushup.settings.settings import SECRET_FILES, Settings, SettingsError, read_settings, shown_settings
@@ -524,6 +525,19 @@ def test_a_path_that_is_not_a_file(tmp_path: Path, setting: str) -> None:
     refused(setting, tmp_path, "Is a directory")
     os.mkfifo(tmp_path / "pipe")
     refused(setting, tmp_path / "pipe", "not a regular file")
+
+
+@pytest.mark.parametrize("setting", SECRET_FILES)
+def test_a_secret_file_that_everybody_can_read(tmp_path: Path, setting: str) -> None:
+    """The warning says what to do; there is none if only its owner and its group can."""
+    (group,) = (each for each in fields(Settings) if setting in each.type.__struct_fields__)
+    settings = replace(Settings(), **{group.name: group.type(**{setting: str(tmp_path / "secret")})})
+    (tmp_path / "secret").touch()
+    (tmp_path / "secret").chmod(0o644)
+    (warning,) = warnings(settings)
+    assert warning.startswith(f"{setting}: every user of this machine can read")
+    (tmp_path / "secret").chmod(0o640)
+    assert [*warnings(settings)] == []
 
 
 def refused(setting: str, path: Path, said: str) -> None:
