@@ -165,8 +165,10 @@ class PushUpService(InOrder):
             make_api(only_for_operators=True),
         ]
         kinds = 2 if settings.server.operator_listen else 1
+        backends = settings.authorization.authorize_at_most
+        backends += settings.webhook.webhook_at_most if settings.webhook.webhook_url else 0
         connections, reserved = host.connection_limit(
-            settings.edge.connections_limit, settings.authorization.authorize_at_most, kinds * RESERVED_CONNECTIONS
+            settings.edge.connections_limit, backends, kinds * RESERVED_CONNECTIONS
         )
         application, operators = logged(self._apis, self._clock, settings)
         self.edge = Edge(
