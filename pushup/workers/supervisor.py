@@ -163,7 +163,7 @@ class Supervisor:
     def _check_end(self, worker: _Worker) -> None:
         """Its link has ended; its process has, or will soon."""
         assert worker.child is not None
-        status = worker.child.ended_with()
+        status = worker.child.poll()
         if status is None:
             self._clock.callLater(CHECK_SECONDS, self._check_end, worker)
             return

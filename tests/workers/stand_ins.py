@@ -23,8 +23,6 @@ KEY = "the key of the tickets"
 class StandIn:
     """A worker's process, as the test plays it."""
 
-    pid = 0
-
     def __init__(self, number: int, link: Link, order: Link | None, clock: TurnClock) -> None:
         self.number = number
         self.heard: list[control_protocol.ToWorker] = []
@@ -83,7 +81,7 @@ class StandIn:
     def send_signal(self, number: int) -> None:
         self.signals.append(number)
 
-    def ended_with(self) -> int | None:
+    def poll(self) -> int | None:
         return self.status
 
 
