@@ -73,13 +73,14 @@ class Presence:
         self._clock = clock
         self._leaving = Leaving(broadcast, state=state, members=members, clock=clock, random=random)
         self._followers = Followers()
-        self._held: dict[HeldOnGrant, list[Key]] = {}
-        self._new: dict[Key, None] = {}  # to be appended
-        self._asked: dict[Key, int] = {}  # members that follow here, and the place of the first question about them
-        self._refused: dict[tuple[float, bool], dict[Key, None]] = {}  # questions, by `seconds` and `is_closed`
-        self._closed: dict[Key, float] = {}  # asked about by pages that close, and when
-        self._gone: dict[str, float] = {}  # since when nodes that have members are missing
-        self._orphans: list[Key] = []  # members of this node in another state, who may not follow here
+        # Behind each of these: what puts something in -> what takes it out.
+        self._held: dict[HeldOnGrant, list[Key]] = {}  # `begins` -> `ends`
+        self._new: dict[Key, None] = {}  # to be appended: `_claim`, or refused -> `_append_new`
+        self._asked: dict[Key, int] = {}  # who follows here, place of the first question: `applied` -> `answered`
+        self._refused: dict[tuple[float, bool], dict[Key, None]] = {}  # by `seconds`, `is_closed`: -> `_ask_again`
+        self._closed: dict[Key, float] = {}  # whose page closes, and when: `applied` -> `_look`, a while later
+        self._gone: dict[str, float] = {}  # since when nodes with members are missing: made by `_look_for_gone`
+        self._orphans: list[Key] = []  # of this node, may not follow here: `start_from`, `applied` -> `_look_for_gone`
         self._append_timer = Timer(clock, self._append_new)
         self._look_timer = Timer(clock, self._look)
 

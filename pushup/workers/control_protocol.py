@@ -30,13 +30,18 @@ class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
 
 
 class Question(Struct, frozen=True, tag="question", forbid_unknown_fields=True):
-    """To a worker, or from one that wants all answers: its metrics, or the subscribers of these channels."""
+    """To a worker, or from one that wants the answers of all. Whoever asks numbers its own; the answer has the same.
+
+    | fields | asks for |
+    |---|---|
+    | `channels` is None | the metrics |
+    | `channels` | the number of subscribers of each |
+    | `channels` is empty, `is_out` | nothing, but to leave the rotation (or, if False, to come back) |
+    """
 
     number: int
     channels: tuple[str, ...] | None = None
-    """None: metrics."""
     is_out: bool | None = None
-    """Not a question, but to leave the rotation, or to come back."""
 
 
 class Answer(Struct, frozen=True, tag="answer", forbid_unknown_fields=True):
