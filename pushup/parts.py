@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 import socket
 import time
 from functools import partial
@@ -171,13 +170,13 @@ def logged(apis: list[Api], clock: IReactorTime, settings: Settings) -> list[App
     return [RequestLog(api, clock) if settings.server.log_level == "debug" else api for api in apis]
 
 
-def make_authorization(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorization | None:
+def make_authorization(settings: AuthorizationSettings, host: Host) -> Authorization | None:
     """Who decides which polls are allowed; None if everybody may poll everything. Raises: SettingsError."""
     if not (settings.authorize_url or settings.authorizer):
         return None
     return Authorization(
-        _make_authorizer(settings, reactor, metrics),
-        tickets=make_tickets(settings),
+        _make_authorizer(settings, host.reactor, host.metrics),
+        tickets=make_tickets(settings, host),
         ticket_seconds=settings.ticket_seconds,
         wall=time.time,
         random=random,
@@ -269,9 +268,9 @@ def make_proxies(settings: Settings) -> TrustedProxies | None:
 
 def make_url_tickets(settings: Settings) -> Tickets | None:
     """What seals URL tickets; None if there are none."""
-    return make_tickets(settings.authorization) if settings.tokens.token_url_tickets else None
+    return Tickets(settings.authorization.ticket_key.encode()) if settings.tokens.token_url_tickets else None
 
 
-def make_tickets(settings: AuthorizationSettings) -> Tickets:
-    """Tickets with the key of the settings, or with a random one that ends with this process."""
-    return Tickets((settings.ticket_key or secrets.token_hex(32)).encode())
+def make_tickets(settings: AuthorizationSettings, host: Host) -> Tickets:
+    """Tickets with the key of the settings, or with one that ends with this server."""
+    return Tickets((settings.ticket_key or host.ticket_key).encode())

@@ -114,7 +114,7 @@ class PushUpService(InOrder):
         self._host = host
         self._clock: IReactorTime = host.reactor
         self.node = node
-        self._authorization = make_authorization(settings.authorization, host.reactor, host.metrics)
+        self._authorization = make_authorization(settings.authorization, host)
         self._webhook_sender = make_webhook_sender(settings.webhook, host)
         if self._webhook_sender is not None:
             node.webhook_caller.use(self._webhook_sender, settings.webhook.webhook_at_most)
@@ -165,8 +165,10 @@ class PushUpService(InOrder):
             make_api(only_for_operators=True),
         ]
         kinds = 2 if settings.server.operator_listen else 1
+        backends = settings.authorization.authorize_at_most
+        backends += settings.webhook.webhook_at_most if settings.webhook.webhook_url else 0
         connections, reserved = host.connection_limit(
-            settings.edge.connections_limit, settings.authorization.authorize_at_most, kinds * RESERVED_CONNECTIONS
+            settings.edge.connections_limit, backends, kinds * RESERVED_CONNECTIONS
         )
         application, operators = logged(self._apis, self._clock, settings)
         self.edge = Edge(
@@ -261,7 +263,7 @@ class PushUpService(InOrder):
         self.edge.use_application(*logged(self._apis, self._clock, reloaded.settings))
         if self._authorization is not None:
             if "ticket_key" in reloaded.applied:
-                self._authorization.use_tickets(make_tickets(reloaded.settings.authorization))
+                self._authorization.use_tickets(make_tickets(reloaded.settings.authorization, self._host))
             self._authorization.renew_connections()
         if self._webhook_sender is not None:
             self._webhook_sender.use_key(reloaded.settings.webhook.webhook_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -203,6 +204,39 @@ def test_who_does_not_come_back_is_asked_about_at_half_of_the_grace(order: Order
     assert order.after(2 * LOOK_SECONDS) == [Leave((ANN,))]
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_half_of_the_grace_after_the_last_poll(order: Order, hidden: bool) -> None:
+    """Whether the one before it, which was answered meanwhile, had more time or not."""
+    first, last = held("ann", hidden=hidden), held("ann")
+    order.joined(first)
+    order.node.ends(first)
+    order.after(GRACE / 4)
+    order.node.begins(last)
+    order.node.ends(last)
+    assert order.after(GRACE / 2) == []
+    assert order.after(LOOK_SECONDS) == [away(ANN)]
+    assert order.after(GRACE / 2) == []
+
+
+@pytest.mark.parametrize("pauses", [(0.001, 0.001), (4.0, 6.0)])
+def test_a_member_whose_polls_are_answered_takes_no_more_memory(order: Order, pauses: tuple[float, float]) -> None:
+    """However many end within the grace, and however often its page is hidden."""
+    polls = held("ann", hidden=True), held("ann")
+    order.joined(polls[0])
+    order.node.ends(polls[0])
+    tracemalloc.start()
+    try:
+        for _ in range(500):
+            for poll, pause in zip(polls, pauses, strict=True):
+                order.node.begins(poll)
+                order.node.ends(poll)
+                order.after(pause)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert used < 20_000
+
+
 def test_a_hidden_page_has_more_time(order: Order) -> None:
     poll = held("ann", hidden=True)
     order.joined(poll)
@@ -381,8 +415,8 @@ def test_what_was_refused_is_appended_again(order: Order) -> None:
     assert order.after(LOOK_SECONDS) == [away(ANN, seconds=ANSWER_SECONDS), closed(ANN)]
 
 
-def test_who_has_left_meanwhile_is_not_appended_again() -> None:
-    order = Order()
+def test_who_has_left_meanwhile_is_not_appended_again(order: Order) -> None:
+    """They were no members yet, so nobody has to ask."""
     order.refusal = Refusal.UNREACHABLE("a fault")
     poll = held("ann")
     order.node.begins(poll)
@@ -390,7 +424,34 @@ def test_who_has_left_meanwhile_is_not_appended_again() -> None:
     order.node.closes("ann", ("room",))
     order.node.ends(poll)
     order.refusal = None
-    assert order.after(3 * LOOK_SECONDS) == [closed(ANN)]
+    assert order.after(3 * LOOK_SECONDS) == []
+
+
+def test_questions_that_are_refused_do_not_pile_up(order: Order) -> None:
+    """Each is asked once when that works again, however often it was refused, and many are in one entry."""
+    keys = [("room", f"u{number:03}") for number in range(TOGETHER_AT_MOST + 1)]
+    order.joined(*[held(subject) for _, subject in keys])
+    order.refusal = Refusal.UNREACHABLE("a fault")
+    for _ in range(3):
+        for _, subject in keys:
+            order.node.closes(subject, ("room",))
+        order.after(LOOK_SECONDS)
+    order.refusal = None
+    assert order.after(LOOK_SECONDS) == [closed(*keys[:-1]), closed(keys[-1])]
+    assert order.after(LOOK_SECONDS) == []
+
+
+def test_who_has_come_back_meanwhile_is_not_asked_about(order: Order) -> None:
+    """The others have as much time as they would have had."""
+    polls = [held("ann", hidden=True), held("bob", hidden=True)]
+    order.joined(*polls)
+    for poll in polls:
+        order.node.ends(poll)
+    order.refusal = Refusal.UNREACHABLE("a fault")
+    assert away(ANN, BOB, seconds=HIDDEN / 2 + ANSWER_SECONDS) in order.after(HIDDEN / 2 + LOOK_SECONDS)
+    order.refusal = None
+    order.node.begins(polls[1])
+    assert order.after(LOOK_SECONDS) == [away(ANN, seconds=HIDDEN / 2 + ANSWER_SECONDS)]
 
 
 @pytest.mark.parametrize("late", [0.0, 0.25])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from msgspec.structs import replace
 from twisted.internet.task import Clock
 
+from pushup.backends.webhook import WebhookSettings
 from pushup.host.systemd_notify import make_systemd_notifier
 from pushup.service import make_service
 from pushup.settings.settings import Settings
 from pushup.testing.in_memory import InMemoryReactor
 from pushup.workers.parent import Parent
+from tests.net.observed_log import logged_at
 
 MAKERS: dict[str, Callable[[Settings, Any], Any]] = {
     "a server": make_service,
@@ -55,3 +58,14 @@ def test_nothing_runs_before_the_start(tmp_path: Path, broadcast: str, make: Cal
     assert list(tmp_path.iterdir()) == []
     assert reactor.getDelayedCalls() == []
     assert reactor.readers == []
+
+
+def test_descriptors_that_clients_never_get() -> None:
+    """Those of calls to the application, about messages that were not read as well."""
+    webhook = WebhookSettings(webhook_url="http://app.example/", webhook_key="whsec_" + 32 * "A", webhook_at_most=7)
+    reserved = []
+    for settings in (Settings(), replace(Settings(), webhook=webhook)):
+        with logged_at("info") as lines:
+            make_service(settings, Reactor())
+        reserved += [int(found[1]) for line in lines if (found := re.search(r"descriptors, (\d+) are reserved", line))]
+    assert [count - reserved[0] for count in reserved] == [0, 7]

@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
+from pushup.host.preflight import warnings
 from pushup.secret_files import SIZE_LIMIT_BYTES, parts_of_key
+from pushup.settings.digests import digests
 from pushup.settings.settings import SECRET_FILES, Settings, SettingsError, read_settings, shown_settings
 
 KEY = "sixteen-characters-at-least"
@@ -297,6 +299,13 @@ def test_pushup_does_not_ask_itself(listen: str, url: str, taken: bool) -> None:
             read_settings(flags=flags)
 
 
+def test_what_nodes_compare() -> None:
+    """Settings that are not the default, but for those that each node has of its own."""
+    own = {"listen": ("127.0.0.1:1",), "operator_listen": ("127.0.0.1:2",), "node_name": "one", "workers": 2}
+    assert digests(read_settings(flags=own)) == {}
+    assert [*digests(read_settings(flags={**own, "drain_seconds": 7}))] == ["drain_seconds"]
+
+
 def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
     """An unknown setting is refused with the one that was probably meant."""
     for given in ({"flags": {"chanels_limit": 5}}, {"environment": {"PUSHUP_CHANELS_LIMIT": "5"}}):
@@ -310,6 +319,7 @@ def test_an_unknown_setting_suggests_the_nearest(tmp_path: Path) -> None:
     "variables",
     [
         {"PUSHUP_CONFIG": "/etc/pushup.toml", "PUSHUP_URL": "http://x", "PUSHUP_KEY": "k", "PUSHUP_KEY_FILE": "/k"},
+        {"PUSHUP_TOKEN": "t", "PUSHUP_TOKEN_FILE": "/t"},
         {"PUSHUP_COMPILE": "1", "PUSHUP_COMMIT": "0123abc"},
         {"PUSHUP_SERVICE_HOST": "10.0.0.1", "PUSHUP_SERVICE_PORT": "80", "PUSHUP_SERVICE_PORT_HTTP": "80"},
         {"PUSHUP_PORT": "tcp://10.0.0.1:80", "PUSHUP_PORT_80_TCP": "tcp://10.0.0.1:80"},
@@ -516,6 +526,19 @@ def test_a_path_that_is_not_a_file(tmp_path: Path, setting: str) -> None:
     refused(setting, tmp_path, "Is a directory")
     os.mkfifo(tmp_path / "pipe")
     refused(setting, tmp_path / "pipe", "not a regular file")
+
+
+@pytest.mark.parametrize("setting", SECRET_FILES)
+def test_a_secret_file_that_everybody_can_read(tmp_path: Path, setting: str) -> None:
+    """The warning says what to do; there is none if only its owner and its group can."""
+    (group,) = (each for each in fields(Settings) if setting in each.type.__struct_fields__)
+    settings = replace(Settings(), **{group.name: group.type(**{setting: str(tmp_path / "secret")})})
+    (tmp_path / "secret").touch()
+    (tmp_path / "secret").chmod(0o644)
+    (warning,) = warnings(settings)
+    assert warning.startswith(f"{setting}: every user of this machine can read")
+    (tmp_path / "secret").chmod(0o640)
+    assert [*warnings(settings)] == []
 
 
 def refused(setting: str, path: Path, said: str) -> None:

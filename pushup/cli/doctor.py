@@ -26,7 +26,7 @@ from pushup.broadcast.redis.connector import Connector
 from pushup.broadcast.redis.records import info_of
 from pushup.cli.ask_redis import ask_redis
 from pushup.host.preflight import troubles, warnings
-from pushup.host.process_limits import RESERVED_FILES, usable_cores
+from pushup.host.process_limits import RESERVED_FILES, worker_count
 from pushup.net.listener import BACKLOG, parse_address
 from pushup.settings.settings import Settings
 
@@ -104,10 +104,12 @@ def _files(settings: Settings) -> Iterator[Finding]:
 
 
 def _memory(settings: Settings) -> Iterator[Finding]:
-    workers = usable_cores() if settings.server.workers == "auto" else settings.server.workers
-    kept = workers * (settings.queue.retention_bytes + settings.queue.ephemeral_bytes + 50 * _MIB) // _MIB
+    processes = worker_count(settings.server.workers)
+    if processes > 1 and not settings.server.broadcast.startswith("redis"):
+        processes += 1  # the parent, which has the messages, too
+    kept = processes * (settings.queue.retention_bytes + settings.queue.ephemeral_bytes + 50 * _MIB) // _MIB
     there = psutil.virtual_memory().total // _MIB
-    text = f"retention_bytes: {workers} processes with full caches need {kept} MiB, and this machine has {there} MiB"
+    text = f"retention_bytes: {processes} processes with full caches need {kept} MiB, and this machine has {there} MiB"
     yield Finding("warning", f"{text}; lower it, or workers") if kept > there * 0.8 else Finding("ok", text)
 
 

@@ -16,7 +16,7 @@ from pushup.broadcast.journal_file import JournalError
 from pushup.clock import use_monotonic_clock
 from pushup.host import preflight
 from pushup.host.logs import start_logging
-from pushup.host.process_limits import raise_file_limit, tune_garbage_collector, tune_malloc, usable_cores
+from pushup.host.process_limits import raise_file_limit, tune_garbage_collector, tune_malloc, worker_count
 from pushup.host.systemd_notify import make_systemd_notifier
 from pushup.service import PushUpService, make_service
 from pushup.settings.settings import Settings, SettingsError
@@ -87,15 +87,9 @@ def run_server(
     reactor.run(installSignalHandlers=False)
 
 
-def worker_count(settings: Settings) -> int:
-    """How many workers these settings ask for: `auto` is one for each processor that this server may use."""
-    workers = settings.server.workers
-    return usable_cores() if workers == "auto" else workers
-
-
 def _make_service(settings: Settings, reactor: Any) -> PushUpService | Parent:
     """Raises: SettingsError."""
-    workers = worker_count(settings)
+    workers = worker_count(settings.server.workers)
     if workers == 1:
         return make_service(settings, reactor)
     from pushup.workers.parent import Parent

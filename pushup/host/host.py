@@ -52,6 +52,8 @@ class Host(InOrder):
         self.random = random
         self.run_id = secrets.token_hex(4)
         """Names this run of the server among the nodes of its cluster."""
+        self.ticket_key = secrets.token_hex(32)
+        """Seals tickets if the settings have no key; workers have that of their parent, to read those of the others."""
         self.steady_time = SteadyTime(wall, uptime)
         self.metrics = Metrics()
         self._reactor_watch = ReactorWatch(demultiplexer, reactor.seconds, uptime, computed)

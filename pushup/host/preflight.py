@@ -19,7 +19,7 @@ from pushup.backends.function_authorizer import load
 from pushup.broadcast.journal_file import ROOM_BYTES
 from pushup.net.listener import is_public, parse_address
 from pushup.secret_files import is_open_to_all
-from pushup.settings.settings import Settings
+from pushup.settings.settings import SECRET_FILES, Settings, flat_settings
 
 
 def troubles(settings: Settings) -> Iterator[str]:
@@ -51,12 +51,9 @@ def troubles(settings: Settings) -> Iterator[str]:
 
 def warnings(settings: Settings) -> Iterator[str]:
     """Problems that do not keep a server from running, but that its operator should know."""
-    for setting, file in (
-        ("publish_keys_file", settings.server.publish_keys_file),
-        ("ticket_key_file", settings.authorization.ticket_key_file),
-        ("token_secrets_file", settings.tokens.token_secrets_file),
-        ("broadcast_file", settings.server.broadcast_file),
-    ):
+    values = flat_settings(settings)
+    for setting in SECRET_FILES:
+        file = values[setting]
         if file and is_open_to_all(Path(file)):
             yield f"{setting}: every user of this machine can read or change {file}; run chmod o= {file}"
     public = [address for address in settings.server.listen if is_public(address)]

@@ -8,6 +8,7 @@ import os
 import resource
 from math import ceil
 from pathlib import Path
+from typing import Literal
 
 from twisted.logger import Logger
 
@@ -79,6 +80,11 @@ def tune_malloc() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
         mallopt(M_TRIM_THRESHOLD, 2 * LARGE_BLOCK_BYTES)  # in the same proportion as by default
+
+
+def worker_count(workers: int | Literal["auto"]) -> int:
+    """How many this setting asks for: `auto` is one for each processor that this server may use."""
+    return usable_cores() if workers == "auto" else workers
 
 
 def usable_cores(cgroup: Path = CGROUP) -> int:

@@ -239,7 +239,7 @@ class Node(HoldsState, Generic[H]):
         if self.state.message_count or len(self.state.channels):
             free(self.state, self.soon)
         self._tracer.moved(self.state, state)
-        self.state, self.outgoing = state, None
+        self.state, self.outgoing = state, None  # a backup of the other state ends
         self.polls.use(state)
         self.held_on_grants.end_all(self._why_revoked)
         self.presence.start_from()

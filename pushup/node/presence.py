@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from heapq import heappop, heappush
 
 from msgspec import Struct
 from twisted.internet.interfaces import IReactorTime
@@ -26,7 +25,7 @@ from pushup.core.held_on_grants import HeldOnGrant
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.poll import Selection
 from pushup.core.state import ReplicatedState
-from pushup.node.follower import Follower
+from pushup.node.follower import Follower, Followers
 from pushup.node.leaving import TOGETHER_AT_MOST, Leaving
 
 TOGETHER_SECONDS = 0.05
@@ -73,15 +72,15 @@ class Presence:
         self._members = members
         self._clock = clock
         self._leaving = Leaving(broadcast, state=state, members=members, clock=clock, random=random)
-        self._followers: dict[Key, Follower] = {}
-        self._held: dict[HeldOnGrant, list[Key]] = {}
-        self._ends: list[tuple[float, Key]] = []  # a heap; those of followers that have come back are ignored
-        self._new: dict[Key, None] = {}  # to be appended
-        self._asked: dict[Key, int] = {}  # members that follow here, and the place of the first question about them
-        self._refused: list[Away] = []
-        self._closed: dict[Key, float] = {}  # asked about by pages that close, and when
-        self._gone: dict[str, float] = {}  # since when nodes that have members are missing
-        self._orphans: list[Key] = []  # members of this node in another state, who may not follow here
+        self._followers = Followers()
+        # Behind each of these: what puts something in -> what takes it out.
+        self._held: dict[HeldOnGrant, list[Key]] = {}  # `begins` -> `ends`
+        self._new: dict[Key, None] = {}  # to be appended: `_claim`, or refused -> `_append_new`
+        self._asked: dict[Key, int] = {}  # who follows here, place of the first question: `applied` -> `answered`
+        self._refused: dict[tuple[float, bool], dict[Key, None]] = {}  # by `seconds`, `is_closed`: -> `_ask_again`
+        self._closed: dict[Key, float] = {}  # whose page closes, and when: `applied` -> `_look`, a while later
+        self._gone: dict[str, float] = {}  # since when nodes with members are missing: made by `_look_for_gone`
+        self._orphans: list[Key] = []  # of this node, may not follow here: `start_from`, `applied` -> `_look_for_gone`
         self._append_timer = Timer(clock, self._append_new)
         self._look_timer = Timer(clock, self._look)
 
@@ -115,15 +114,14 @@ class Presence:
         keys = [key for key in self._keys(subject, channels) if key in followers or members.member(key) is not None]
         for key in keys:
             self._expect_end(key)
-        if keys:
-            self._submit(Away(self._broadcast.node_id, tuple(keys), ANSWER_SECONDS, is_closed=True))
+        self._ask(keys, ANSWER_SECONDS, is_closed=True)
 
     def _expect_end(self, key: Key) -> None:
         """A page of this member closes, here or elsewhere: it has no grace, unless another page turns out to follow."""
         if (follower := self._followers.get(key)) is not None:
             follower.is_closing, follower.until = True, 0.0
             if not follower.count:
-                heappush(self._ends, (0.0, key))
+                self._followers.expect_end(key, follower)
 
     def _keys(self, subject: str, channels: tuple[str, ...]) -> list[Key]:
         """The channels of these that have members."""
@@ -152,7 +150,7 @@ class Presence:
             follower.count -= 1
             if not follower.count:
                 follower.until = now + (0.0 if follower.is_closing else follower.grace / 2)
-                heappush(self._ends, (follower.until, key))
+                self._followers.expect_end(key, follower)
 
     # What the node tells it.
 
@@ -238,16 +236,15 @@ class Presence:
             if isinstance(command, Here):
                 self._new |= dict.fromkeys([member.key for member in command.members])
             elif isinstance(command, Away):
-                self._refused.append(command)
+                again = self._refused.setdefault((command.seconds, command.is_closed), {})
+                again |= dict.fromkeys(command.members)
 
     def _look(self) -> None:
         """Twice a second, while there are channels with members."""
         now = self._clock.seconds()
         self._look_for_ends(now)
         self._append_new()
-        refused, self._refused = self._refused, []
-        for command in refused:
-            self._submit(command)
+        self._ask_again()
         for key in [key for key, at in self._closed.items() if at <= now - CLOSING_SECONDS]:
             del self._closed[key]
             follower = self._followers.get(key)
@@ -266,22 +263,25 @@ class Presence:
         """Ask about those who have not come back."""
         members, me = self._state().members, self._broadcast.node_id
         away: dict[float, list[Key]] = {}  # by the rest of the grace
-        while self._ends and self._ends[0][0] <= now:
-            until, key = heappop(self._ends)
-            follower = self._followers.get(key)
-            if follower is None or follower.count or follower.until != until:
-                continue
-            del self._followers[key]
+        for key, follower in self._followers.pop_ended(now):
             row = members.member(key)
             if row is not None and row.holder == me and not row.leaves_at:
                 away.setdefault(0.0 if follower.is_closing else follower.grace / 2, []).append(key)
         for rest, keys in away.items():
             self._ask(keys, rest + ANSWER_SECONDS)
 
-    def _ask(self, keys: list[Key], seconds: float) -> None:
-        """Ask about these members of this node."""
+    def _ask(self, keys: list[Key], seconds: float, *, is_closed: bool = False) -> None:
+        """Ask about these members of this node or, if their pages close, of any."""
         for n in range(0, len(keys), TOGETHER_AT_MOST):
-            self._submit(Away(self._broadcast.node_id, tuple(keys[n : n + TOGETHER_AT_MOST]), seconds))
+            some = tuple(keys[n : n + TOGETHER_AT_MOST])
+            self._submit(Away(self._broadcast.node_id, some, seconds, is_closed))
+
+    def _ask_again(self) -> None:
+        """Ask what was refused about those who are still members, unless they have come back."""
+        row_of, refused, self._refused = self._state().members.member, self._refused, {}
+        for (seconds, is_closed), keys in refused.items():
+            left = [key for key in keys if row_of(key) is not None and (is_closed or key not in self._followers)]
+            self._ask(left, seconds, is_closed=is_closed)
 
     def _look_for_gone(self, now: float) -> None:
         """Ask about the members of nodes that are gone."""

@@ -9,8 +9,8 @@ from msgspec import json
 from pushup.settings.settings import SECRET_FILES, Settings, flat_settings
 
 OWN = (
-    "listen", "broadcast", "state_directory", "node_name", "workers", "wait_strategy", "log_level", "log_format",
-    "token_keys_file", *SECRET_FILES,
+    "listen", "operator_listen", "broadcast", "state_directory", "node_name", "workers", "wait_strategy", "log_level",
+    "log_format", "token_keys_file", *SECRET_FILES,
 )  # fmt: skip
 """Settings that each node may have of its own. Of files, what they contain is compared."""
 

@@ -59,7 +59,7 @@ RELOADABLE = (
 """Settings that can change while a server runs."""
 
 NOT_SETTINGS = re.compile(
-    r"PUSHUP_(CONFIG|URL|KEY|KEY_FILE)=.*"
+    r"PUSHUP_(CONFIG|URL|KEY|KEY_FILE|TOKEN|TOKEN_FILE)=.*"
     r"|PUSHUP_(COMPILE|COMMIT)=.*"
     r"|PUSHUP_(\w+_)?(SERVICE_HOST|SERVICE_PORT|SERVICE_PORT_\w+|PORT_\d+_\w+)=.*"
     r"|PUSHUP_(\w+_)?PORT=\w+://.*",

@@ -15,6 +15,8 @@ class Begin(Struct, frozen=True, tag="begin", forbid_unknown_fields=True):
     """The first frame that a worker gets."""
 
     settings: Settings
+    ticket_key: str
+    """Of all workers, if the settings have none."""
 
 
 class Reload(Struct, frozen=True, tag="reload", forbid_unknown_fields=True):
@@ -28,13 +30,18 @@ class Stop(Struct, frozen=True, tag="stop", forbid_unknown_fields=True):
 
 
 class Question(Struct, frozen=True, tag="question", forbid_unknown_fields=True):
-    """To a worker, or from one that wants all answers: its metrics, or the subscribers of these channels."""
+    """To a worker, or from one that wants the answers of all. Whoever asks numbers its own; the answer has the same.
+
+    | fields | asks for |
+    |---|---|
+    | `channels` is None | the metrics |
+    | `channels` | the number of subscribers of each |
+    | `channels` is empty, `is_out` | nothing, but to leave the rotation (or, if False, to come back) |
+    """
 
     number: int
     channels: tuple[str, ...] | None = None
-    """None: metrics."""
     is_out: bool | None = None
-    """Not a question, but to leave the rotation, or to come back."""
 
 
 class Answer(Struct, frozen=True, tag="answer", forbid_unknown_fields=True):

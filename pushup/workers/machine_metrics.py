@@ -4,6 +4,7 @@ one: the parent process says some things of each worker."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
@@ -36,11 +37,13 @@ class Family(Struct, array_like=True, forbid_unknown_fields=True):
 
 
 def families(metrics: Iterable[Metric]) -> list[Family]:
-    """The same as values that can be sent."""
+    """The same as values that can be sent: JSON has no other numbers than finite ones."""
     return [
-        Family(m.name, m.type, m.documentation, [Sample(s.name, s.labels, float(s.value)) for s in m.samples])
+        Family(m.name, m.type, m.documentation, [
+            Sample(s.name, s.labels, float(s.value)) for s in m.samples if isfinite(s.value)
+        ])
         for m in metrics
-    ]
+    ]  # fmt: skip
 
 
 def counters(pages: Iterable[list[Family]]) -> list[Family]:

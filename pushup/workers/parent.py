@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
@@ -40,8 +40,7 @@ class Parent(InOrder):
     def __init__(self, settings: Settings, workers: int, reactor: Any) -> None:
         super().__init__()
         self._workers = workers
-        self._ticket_key = secrets.token_hex(32)
-        self._settings = self._with_ticket_key(settings)
+        self._settings = settings
         host = Host(reactor, STRATEGIES[settings.server.wait_strategy](reactor))
         self._hub = make_hub(settings, host)
         if self._hub is not None:
@@ -55,6 +54,7 @@ class Parent(InOrder):
             on_ready=lambda: self.on_ready(),
             own_metrics=lambda: families(host.page.collect()),
             attach=None if self._hub is None else self._hub.attach,
+            ticket_key=host.ticket_key,
             clock=reactor,
         )
 
@@ -93,7 +93,7 @@ class Parent(InOrder):
 
     def reload(self, settings: Settings) -> Reloaded:
         """Have all workers apply those of these settings that can change. Raises: SettingsError."""
-        reloaded = reload_settings(self._settings, self._with_ticket_key(settings))
+        reloaded = reload_settings(self._settings, settings)
         self._settings = reloaded.settings
         self._crew.reload(self._for_workers(reloaded.settings))
         return reloaded
@@ -110,11 +110,6 @@ class Parent(InOrder):
         operators = tuple(self._reserved.addresses[len(self.addresses) :])
         server = structs.replace(settings.server, listen=tuple(self.addresses), operator_listen=operators)
         return structs.replace(settings, server=server)
-
-    def _with_ticket_key(self, settings: Settings) -> Settings:
-        """One key for all workers, so that each can read the tickets of the others."""
-        key = settings.authorization.ticket_key or self._ticket_key
-        return structs.replace(settings, authorization=structs.replace(settings.authorization, ticket_key=key))
 
 
 class ReservedAddresses(Service):
@@ -140,7 +135,8 @@ class ReservedAddresses(Service):
         for sock, address in zip(self._sockets, self.addresses, strict=True):
             sock.close()
             if address.startswith("unix:"):
-                os.unlink(address.removeprefix("unix:"))
+                with suppress(OSError):
+                    os.unlink(address.removeprefix("unix:"))
 
 
 def reserve(address: str) -> socket.socket:

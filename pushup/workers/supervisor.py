@@ -70,15 +70,18 @@ class Supervisor:
         attach: Callable[[str, Callable[[str], None]], Link] | None,
         on_ready: Callable[[], None],
         own_metrics: Callable[[], list[Family]],
+        ticket_key: str,
         clock: IReactorTime,
     ) -> None:
         """`attach` makes the link for the order (`Hub.attach`); None: the workers have another.
 
         `on_ready` is called when all are ready for the first time; `own_metrics`: those of this process.
+        `ticket_key`: as in `Begin`.
         """
         self._size = size
         self._start = start
         self._attach = attach
+        self._ticket_key = ticket_key
         self._questions = WorkerQueries(self._ask, lambda: [*own_metrics(), *self._metrics()], clock)
         self._on_ready: Callable[[], None] | None = on_ready
         self._clock = clock
@@ -146,7 +149,7 @@ class Supervisor:
             order = self._attach(f"worker {number}", lambda reason: self._order_ended(worker, order, reason))
         worker.child = self._start(number, worker.link, order)
         self._workers[number] = worker
-        self._send(worker, control_protocol.Begin(self._settings))
+        self._send(worker, control_protocol.Begin(self._settings, self._ticket_key))
         if self._is_out:
             self._send(worker, control_protocol.Question(0, (), is_out=True))
 
@@ -160,17 +163,17 @@ class Supervisor:
     def _check_end(self, worker: _Worker) -> None:
         """Its link has ended; its process has, or will soon."""
         assert worker.child is not None
-        status = worker.child.ended_with()
+        status = worker.child.poll()
         if status is None:
             self._clock.callLater(CHECK_SECONDS, self._check_end, worker)
             return
         del self._workers[worker.number]
-        self._questions.forget(worker.number)
         if self._stopped is not None:
             self._end_if_all_have()
-            return
-        self._replaced += 1
-        self._replace(worker, status)
+        else:
+            self._replaced += 1
+            self._replace(worker, status)
+        self._questions.forget(worker.number)
 
     def _replace(self, worker: _Worker, status: int) -> None:
         """Start another one, at once or after a while."""

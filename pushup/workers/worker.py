@@ -48,15 +48,15 @@ class Worker:
 
     def run(self) -> None:
         """Serve until the parent says so, or has ended, or a signal comes."""
-        settings = control_protocol.read_begin(self._control).settings
+        begin = control_protocol.read_begin(self._control)
         use_monotonic_clock(self._reactor)
         faulthandler.enable()
         tune_garbage_collector()
         tune_malloc()
-        server = settings.server
+        server = begin.settings.server
         self._set_log_level = start_logging(server.log_level, server.log_format, process=self._name)
         raise_file_limit()
-        self._service = self._make_service(settings)
+        self._service = self._make_service(begin)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent says when to reload
@@ -64,9 +64,11 @@ class Worker:
         self._service.startService()
         self._reactor.run(installSignalHandlers=False)
 
-    def _make_service(self, settings: Settings) -> PushUpService:
+    def _make_service(self, begin: control_protocol.Begin) -> PushUpService:
         """A server as any other, with the parent's sockets, its order and its questions. Raises: SettingsError."""
+        settings = begin.settings
         host = Host(self._reactor, STRATEGIES[settings.server.wait_strategy](self._reactor))
+        host.ticket_key = begin.ticket_key
         broadcast = self._make_broadcast(settings, host)
         node = make_node(settings, host, broadcast, self._number)
         self._siblings = ServerQueries(

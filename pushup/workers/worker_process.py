@@ -18,14 +18,12 @@ MODULE = "pushup.cli.worker_command"
 
 
 class Child(Protocol):
-    """A process."""
+    """A process: `subprocess.Popen`, or the stand-in of a test."""
 
-    pid: int
-
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number: int, /) -> None:
         """Nothing happens if it has ended."""
 
-    def ended_with(self) -> int | None:
+    def poll(self) -> int | None:
         """Its exit status, or minus the signal that ended it; None while it runs."""
 
 
@@ -33,20 +31,6 @@ class Starts(Protocol):
     """Starts workers."""
 
     def __call__(self, number: int, control: Link, order: Link | None) -> Child: ...
-
-
-class WorkerProcess:
-    """A process that runs `pushup.cli.worker_command`."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-        self.pid = process.pid
-
-    def send_signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def ended_with(self) -> int | None:
-        return self._process.poll()
 
 
 class ProcessStarter:
@@ -78,7 +62,7 @@ class ProcessStarter:
         finally:
             for _, their in sockets:
                 their.close()
-        return WorkerProcess(process)
+        return process
 
 
 def path_flags() -> list[str]:

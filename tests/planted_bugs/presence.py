@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.planted_bugs.bug import Bug, Edit
 
 MEMBERS, COMMANDS = "pushup/core/members.py", "pushup/core/presence.py"
-NODE, LEAVING = "pushup/node/presence.py", "pushup/node/leaving.py"
+NODE, FOLLOWER, LEAVING = "pushup/node/presence.py", "pushup/node/follower.py", "pushup/node/leaving.py"
 
 TABLE = "tests/core/test_members.py"
 
@@ -52,7 +52,7 @@ BUGS = (
         "as timeouts that jump with the clock",
         (
             Edit(NODE, "follower.until = now + (0.0 if follower.is_closing", "follower.until = time() + (0.0 if follower.is_closing"),
-            Edit(NODE, "from heapq import heappop, heappush\n", "from heapq import heappop, heappush\nfrom time import time\n"),
+            Edit(NODE, "from functools import partial\n", "from functools import partial\nfrom time import time\n"),
         ),
         family="m",
     ),
@@ -66,7 +66,7 @@ BUGS = (
                 "                self._submit(Gone(name, grace))\n",
                 "                self._submit(Gone(name, grace))\n                self._gone[name] = inf\n",
             ),
-            Edit(NODE, "from heapq import heappop, heappush\n", "from heapq import heappop, heappush\nfrom math import inf\n"),
+            Edit(NODE, "from functools import partial\n", "from functools import partial\nfrom math import inf\n"),
         ),
         kind="redis",
         needs=("kill", "stop_all"),
@@ -116,7 +116,7 @@ BUGS = (
         "a set where a count is needed",
         (
             Edit(NODE, "            if not follower.count:\n                follower.until", "            if follower:\n                follower.until"),
-            Edit(NODE, "follower is None or follower.count or follower.until != until", "follower is None or follower.until != until"),
+            Edit(FOLLOWER, "if not follower.is_here(now):", "if follower.until <= now:"),
             Edit(NODE, "            follower = self._followers[key]\n            follower.count",
                  "            follower = self._followers.setdefault(key, Follower())\n            follower.count"),
         ),
@@ -127,7 +127,7 @@ BUGS = (
         "after a change of state, a node says that everybody it has ever seen is there",
         "the simulation (m32), before presence was released",
         (Edit(NODE, "            if follower.is_here(now):\n", "            if follower:\n"),
-         Edit(NODE, "            if not follower.count:\n                heappush(self._ends, (0.0, key))\n", "")),
+         Edit(FOLLOWER, "yield key, self.pop(key)", "yield key, follower")),
         family="m",
     ),
     Bug(

@@ -61,14 +61,14 @@ def test_a_machine_with_nothing_wrong(tmp_path: Path) -> None:
 
 
 def test_what_the_machine_lacks(tmp_path: Path) -> None:
-    """Each is named with its setting: a directory, files, memory, a journal's room."""
+    """Each is named with its setting: a directory, files, memory (of the parent, too), a journal's room."""
     status, found = findings(
         "--broadcast", f"journal:{tmp_path}/j.db", "--listen", "192.0.2.1:80", "--set", "connections_limit=2000000000",
         "--set", "retention_bytes=900000GiB", "--workers", "2", PUSHUP_PUBLISH_KEYS="a-key-of-sixteen-letters",
     )  # fmt: skip
     assert status == 1
     assert found["problem"] == ["listen: cannot listen on 192.0.2.1:80: this machine does not have this address"]
-    for start in ("connections_limit: it is 2000000000, but", "retention_bytes: 2 processes", "broadcast: the journal"):
+    for start in ("connections_limit: it is 2000000000, but", "retention_bytes: 3 processes", "broadcast: the journal"):
         assert any(text.startswith(start) for text in found["warning"]), start
 
 

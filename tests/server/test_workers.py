@@ -481,6 +481,8 @@ def test_workers_with_redis(serve: Serve, stack: ExitStack, redis: RedisServer, 
         with server.caller() as caller:
             caller.publish(["a"], 1)
             wait_until(lambda: len(caller.call("GET", "/v1/nodes").value["nodes"]) == 2, "both nodes")
+            nodes = caller.call("GET", "/v1/nodes").value["nodes"]
+            assert not any("ticket_key" in node["settings"] for node in nodes)  # the parent made it, and nobody set it
         assert all(data_of(caller.answer()) == [1] for caller in waiting)
         wait_until(lambda: len(list(state.glob("*.mark"))) == 2, "both marks")
         first = workers_of(server)[0]

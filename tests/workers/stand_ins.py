@@ -17,11 +17,11 @@ from tests.piped_links import TurnClock, join
 PARENT = Family("parents", "gauge", "", [Sample("parents", {}, 1.0)])
 """A metric of the parent's own."""
 
+KEY = "the key of the tickets"
+
 
 class StandIn:
     """A worker's process, as the test plays it."""
-
-    pid = 0
 
     def __init__(self, number: int, link: Link, order: Link | None, clock: TurnClock) -> None:
         self.number = number
@@ -81,7 +81,7 @@ class StandIn:
     def send_signal(self, number: int) -> None:
         self.signals.append(number)
 
-    def ended_with(self) -> int | None:
+    def poll(self) -> int | None:
         return self.status
 
 
@@ -108,6 +108,7 @@ class Ship:
             attach=attach,
             on_ready=self._ready,
             own_metrics=lambda: [PARENT],
+            ticket_key=KEY,
             clock=self.clock,
         )
         if begin:

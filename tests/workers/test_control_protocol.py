@@ -58,7 +58,13 @@ def test_what_a_worker_says(message: ToParent) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [Begin(changed()), Reload(changed()), Stop(), Question(1, ()), Answers(2, {"1": Raw(b"[]"), "parent": Raw(b"{}")})],
+    [
+        Begin(changed(), "a key"),
+        Reload(changed()),
+        Stop(),
+        Question(1, ()),
+        Answers(2, {"1": Raw(b"[]"), "parent": Raw(b"{}")}),
+    ],
     ids=lambda message: type(message).__name__,
 )
 def test_what_the_parent_says(message: ToWorker) -> None:
@@ -93,13 +99,13 @@ def begin_of(data: bytes) -> tuple[Begin, bytes]:
 
 def test_the_first_frame_is_read_alone() -> None:
     """Whatever comes behind it stays in the socket."""
-    begin = Begin(changed())
+    begin = Begin(changed(), "a key")
     assert begin_of(frame(begin) + frame(Stop())) == (begin, frame(Stop()))
 
 
 def test_a_parent_that_ends_before_the_first_frame() -> None:
     """Is an error, wherever it ends."""
-    whole = frame(Begin(Settings()))
+    whole = frame(Begin(Settings(), ""))
     for size in (0, 1, LENGTH_BYTES, LENGTH_BYTES + 1, len(whole) - 1):
         with pytest.raises(EOFError):
             begin_of(whole[:size])

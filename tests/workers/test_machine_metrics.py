@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
@@ -112,6 +114,13 @@ def test_values_of_prometheus_can_be_sent() -> None:
         Family("polls", "gauge", "held", [Sample("polls", {}, 3.0)]),
         Family("big", "counter", "", [Sample("big_total", {}, 2.0**53)]),
     ]
+
+
+def test_what_is_not_a_number_is_left_out() -> None:
+    """Such as memory that could not be read because no descriptor was left: JSON cannot have it."""
+    sent = families([GaugeMetricFamily("memory", "", value=nan), GaugeMetricFamily("polls", "", value=3)])
+    read = msgspec.json.decode(msgspec.json.encode(sent), type=list[Family])
+    assert lines(one_page({"1": read})) == ['polls{worker="1"} 3.0']
 
 
 def test_the_page_of_a_server_can_be_read() -> None:

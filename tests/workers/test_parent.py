@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from pushup.net.listener import address_of, bind_socket, open_socket
 from pushup.workers import parent
-from pushup.workers.parent import reserve
+from pushup.workers.parent import ReservedAddresses, reserve
 
 pytestmark = pytest.mark.processes
 
@@ -116,3 +117,12 @@ def test_no_client_gets_to_the_parent() -> None:
     """It does not listen: while no worker does, clients are refused at once."""
     with reserve("127.0.0.1:0") as reserved, socket.socket() as client, pytest.raises(ConnectionRefusedError):
         client.connect(reserved.getsockname())
+
+
+def test_a_unix_socket_that_somebody_has_removed(tmp_path: Path) -> None:
+    """The parent has nothing to remove, and goes on to stop its workers."""
+    reserved = ReservedAddresses((f"unix:{tmp_path}/a", f"unix:{tmp_path}/b"))
+    reserved.startService()
+    (tmp_path / "a").unlink()
+    reserved.stopService()
+    assert [*tmp_path.iterdir()] == []

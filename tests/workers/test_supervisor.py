@@ -21,7 +21,7 @@ from pushup.workers.supervisor import (
     STEADY_SECONDS,
 )
 from tests.net.observed_log import logged_at
-from tests.workers.stand_ins import Ship
+from tests.workers.stand_ins import KEY, Ship
 
 LAST = RETRY_SECONDS[1]
 
@@ -39,7 +39,7 @@ def test_all_workers_are_started() -> None:
     ship = Ship(3)
     ship.turn()
     assert numbers(ship) == [1, 2, 3]
-    assert [worker.heard for worker in ship.started] == [[control_protocol.Begin(ship.settings)]] * 3
+    assert [worker.heard for worker in ship.started] == [[control_protocol.Begin(ship.settings, KEY)]] * 3
     assert {worker.order for worker in ship.started} == {None}
 
 
@@ -462,10 +462,10 @@ def test_new_settings_reach_all(logged_failures: list[str]) -> None:
     settings = with_log_level(ship.settings, "debug")
     ship.crew.reload(settings)
     ship.turn()
-    assert ship.started[0].heard == [control_protocol.Begin(ship.settings), control_protocol.Reload(settings)]
+    assert ship.started[0].heard == [control_protocol.Begin(ship.settings, KEY), control_protocol.Reload(settings)]
     ship.advance(1.0)
     ship.advance(STEADY_SECONDS)
     ship.started[0].dies()
     ship.turn()
-    assert [worker.heard for worker in ship.started[2:]] == [[control_protocol.Begin(settings)]] * 2
+    assert [worker.heard for worker in ship.started[2:]] == [[control_protocol.Begin(settings, KEY)]] * 2
     logged_failures.clear()

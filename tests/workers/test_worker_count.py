@@ -6,11 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
-from pushup.cli.serving import worker_count
-from pushup.host.process_limits import usable_cores
-from pushup.settings.settings import Settings
+from pushup.host.process_limits import usable_cores, worker_count
+from pushup.settings.server import ServerSettings
 
 
 @pytest.fixture
@@ -77,8 +75,6 @@ def test_a_system_that_does_not_say_where_a_process_may_run(
 def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A number is that number; one is the default."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
-    settings = Settings()
-    assert worker_count(settings) == 1
-    for workers, expected in ((5, 5), ("auto", usable_cores())):
-        server = structs.replace(settings.server, workers=workers)
-        assert worker_count(structs.replace(settings, server=server)) == expected
+    assert worker_count(ServerSettings().workers) == 1
+    assert worker_count(5) == 5
+    assert worker_count("auto") == usable_cores()

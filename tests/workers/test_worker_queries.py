@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 import msgspec
+import pytest
 
 from pushup.workers import control_protocol
 from pushup.workers.machine_metrics import Family, one_page
@@ -285,4 +286,18 @@ def test_a_worker_that_is_killed_counts_as_well(logged_failures: list[str]) -> N
     one.answers(metrics(5, 5))
     bodies = told(one, 2)
     assert (answers_total(bodies), replaced(bodies)) == (12, 1)
+    logged_failures.clear()
+
+
+def test_metrics_that_cannot_be_read_cost_no_worker(logged_failures: list[str]) -> None:
+    """Whose they are is replaced as ever when it has ended."""
+    ship = Ship()
+    one, two = ship.started
+    ask(one, 1)
+    one.answers(metrics(5, 5))
+    two.answers([["polls", "gauge", "", [["polls", {}, None]]]])
+    with pytest.raises(msgspec.ValidationError):
+        two.dies()
+    ship.advance(1.0)
+    assert [worker.number for worker in ship.started] == [1, 2, 2]
     logged_failures.clear()
