@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from flask import Blueprint, Flask, Response, abort, g, jsonify, request, url_for
+from flask import Blueprint, Flask, Response, abort, current_app, g, jsonify, request, url_for
 
 from pushup.frameworks.publisher import Outgoing
-from pushup.frameworks.site import SCRIPTS, Live, Markup, Site, decision, script
+from pushup.frameworks.site import SCRIPTS, Live, Markup, MayRead, Site, decision, script
 
 View = Callable[..., Any]
 
@@ -30,7 +30,7 @@ class PushUp(Site):
         if "_client" in vars(self):
             self.close()
         super().__init__(url, **settings)
-        self._user = user
+        self._user = app.ensure_sync(user)
         routes = Blueprint("pushup", __name__, url_prefix="/pushup")
         routes.add_url_rule("/token", view_func=self._token, endpoint="token")
         routes.add_url_rule("/<name>.js", view_func=_script, endpoint="script")
@@ -60,14 +60,15 @@ class PushUp(Site):
 
         return decorate
 
-    def may_poll(self, may_read: Callable[[Any, str], bool]) -> View:
+    def may_poll(self, may_read: MayRead) -> View:
         """A decorator: `may_read(user, channel)` becomes the view for PushUp's `authorize_url`."""
 
         @wraps(may_read)
         def view() -> tuple[Response, int]:
             user = self._user()
             asked = request.args.getlist("channel")
-            allowed = None if user is None else [may_read(user, channel) for channel in asked]
+            ask = current_app.ensure_sync(may_read)
+            allowed = None if user is None else [ask(user, channel) for channel in asked]
             status, body = decision(allowed, self._subject())
             return jsonify(body), status
 

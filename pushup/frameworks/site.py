@@ -7,7 +7,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -30,6 +30,9 @@ SECRET_BYTES = 32
 
 SCRIPTS = {"live.js": "pushup.frameworks", "pushup.js": "pushup.browser"}
 """The modules of a page, by the packages that they are in."""
+
+MayRead = Callable[[Any, str], bool | Awaitable[bool]]
+"""Whether this user may read this channel; plain or async."""
 
 _log = logging.getLogger("pushup.frameworks")
 
@@ -161,10 +164,16 @@ def problems(url: Any, token_secret: Any, channels: Any) -> Iterable[str]:
         yield f"`channels` must be a function that returns which channels a user may poll, and is {channels!r}"
 
 
-def decision(allowed: Iterable[bool] | None, subject: str | None) -> tuple[int, dict[str, Any]]:
-    """The answer to PushUp's call of `authorize_url`: its status and body. `allowed` is None for a stranger."""
+def decision(allowed: Collection[object] | None, subject: str | None) -> tuple[int, dict[str, Any]]:
+    """The answer to PushUp's call of `authorize_url`: its status and body. `allowed` is None for a stranger.
+
+    Raises TypeError if one is not a bool, such as a coroutine, which would count as true.
+    """
     if allowed is None:
         return 401, {"allow": False}
+    for each in allowed:
+        if not isinstance(each, bool):
+            raise TypeError(f"the function of may_poll must return True or False, not {each!r}")
     return 200, {"allow": all(allowed), "subject": subject}
 
 

@@ -74,13 +74,17 @@ def test_a_page_without_the_decorator() -> None:
         render('{% pushup "notes" %}', request=request())
 
 
-def test_who_may_poll() -> None:
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_who_may_poll(kind: str) -> None:
     """A user gets all of the channels, or none; a stranger must log in, and gets no token."""
 
-    @may_poll
-    def view(user: Any, channel: str) -> bool:
+    def may_read(user: Any, channel: str) -> bool:
         return channel == f"user:{user.pk}"
 
+    async def may_read_async(user: Any, channel: str) -> bool:
+        return may_read(user, channel)
+
+    view = may_poll(may_read if kind == "plain" else may_read_async)
     assert view(request("/?channel=user:7")).content == b'{"allow": true, "subject": "7"}'
     assert view(request("/?channel=user:7&channel=user:8")).content == b'{"allow": false, "subject": "7"}'
     assert view(request("/?channel=user:7", user=None)).status_code == 401

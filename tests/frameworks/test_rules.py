@@ -20,7 +20,7 @@ from pushup.client import Client, ClientError, Published
 from pushup.frameworks.after_commit import publish_after_commit
 from pushup.frameworks.flask import PushUp
 from pushup.frameworks.publisher import QUEUE_LIMIT, Outgoing, Publisher
-from pushup.frameworks.site import Live, Site
+from pushup.frameworks.site import Live, MayRead, Site
 
 URL = "http://127.0.0.1:8080"
 SECRET = "0123456789abcdef" * 2
@@ -195,14 +195,24 @@ def test_a_publisher_that_is_closed() -> None:
     publisher.close()
 
 
-def flask_application(user: str | None) -> Flask:
-    app = Flask(__name__)
-    pushup = PushUp(app, URL, user=lambda: user, token_secret=SECRET, channels=channels)
+def may_read(user: str, channel: str) -> bool:
+    return channel in channels(user)
 
-    @app.get("/may-poll")
-    @pushup.may_poll
-    def may_read(user: str, channel: str) -> bool:
-        return channel in channels(user)
+
+async def may_read_async(user: str, channel: str) -> bool:
+    return channel in channels(user)
+
+
+def flask_application(user: str | None, may_read: MayRead = may_read) -> Flask:
+    """What the application says is async if `may_read` is."""
+
+    async def user_async() -> str | None:
+        return user
+
+    app = Flask(__name__)
+    who: Any = user_async if may_read is may_read_async else lambda: user
+    pushup = PushUp(app, URL, user=who, token_secret=SECRET, channels=channels)
+    app.get("/may-poll")(pushup.may_poll(may_read))
 
     @app.get("/")
     def page() -> str:
@@ -220,12 +230,27 @@ def flask_application(user: str | None) -> Flask:
         (None, "channel=news", 401, {"allow": False}),
     ],
 )
-def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[str, Any]) -> None:
+@pytest.mark.parametrize("function", [may_read, may_read_async])
+def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[str, Any], function: MayRead) -> None:
     """A user gets all of the channels, or none; a stranger must log in."""
-    client = flask_application(user).test_client()
+    client = flask_application(user, function).test_client()
     response = client.get(f"/may-poll?{asked}")
     assert (response.status_code, response.json) == (status, answer)
     assert client.get("/pushup/token").status_code == (200 if user else 401)
+
+
+class Later:
+    """Like a coroutine."""
+
+    def __await__(self) -> Any:
+        yield
+
+
+@pytest.mark.parametrize("returned", [Later(), None, "yes"])
+def test_who_may_poll_is_said_by_a_bool(returned: Any) -> None:
+    """Anything else allows nothing: what nobody waits for would count as true."""
+    with pytest.raises(TypeError, match="must return True or False"):
+        flask_application("7", lambda user, channel: returned).test_client().get("/may-poll?channel=user:8")
 
 
 def test_an_application_factory() -> None:
