@@ -234,9 +234,11 @@ class Exchange:
         if len(self._tickets) > TICKETS_LIMIT:
             self._tickets.pop(next(iter(self._tickets)), None)
 
-    def forget_ticket(self, channels: list[str]) -> bool:
-        """Whether there was one."""
-        return self._tickets.pop(frozenset(channels), None) is not None
+    def has_ticket(self, channels: list[str]) -> bool:
+        return frozenset(channels) in self._tickets
+
+    def forget_ticket(self, channels: list[str]) -> None:
+        self._tickets.pop(frozenset(channels), None)
 
     async def poll(
         self, node: Node, channels: list[str], cursor: str, timeout: float, seconds: float, limit: int | None = None
