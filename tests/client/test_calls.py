@@ -268,6 +268,19 @@ def test_a_poll_takes_its_timeout_and_that_of_the_client(make: MakeClient) -> No
     assert driver.time == 1025.0
 
 
+@pytest.mark.parametrize("hangs", [HANGS, DRIPS])
+def test_a_poll_at_a_node_that_hangs(make: MakeClient, hangs: Reply) -> None:
+    """The next one is polled in time, and first from then on."""
+    polled = answer(200, {"cursor": "e-1", "messages": [], "gaps": [], "closed": [], "more": False})
+    driver = SimulatedDriver(a=[hangs], b=[polled, polled])
+    client = make(["unix:a", "unix:b"], driver=driver, timeout=5.0)
+    assert client.poll("a", timeout=20.0).cursor == "e-1"
+    client.poll("a", timeout=20.0)
+    assert [(sent.node, sent.at, sent.body["timeout"]) for sent in driver.sent] == [
+        ("a", 1000.0, 20.0), ("b", 1022.5, 0.0), ("b", 1022.5, 20.0),
+    ]  # fmt: skip
+
+
 def test_after_a_stop_every_call_fails(make: MakeClient) -> None:
     """At once, and without a retry."""
     driver = SimulatedDriver(a=[DONE])
