@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
@@ -143,6 +144,14 @@ def test_data_without_json_is_refused_at_once(database: Database) -> None:
     """In the application's transaction, not later."""
     with Session(database.engine) as session, pytest.raises(ValueError, match="JSON"):
         add(session, "news", float("nan"))
+
+
+def test_an_async_session_is_refused() -> None:
+    """The transaction would be committed without the row. The error says what to write."""
+    engine = create_async_engine("postgresql+psycopg://nowhere")
+    for asynchronous in (AsyncSession(engine), async_scoped_session(async_sessionmaker(engine), int)):
+        with pytest.raises(TypeError, match=r"await session\.run_sync\(add, \.\.\.\)"):
+            add(asynchronous, "news", 1)  # type: ignore[arg-type]
 
 
 class Killed(BaseException):
