@@ -189,8 +189,11 @@ class InATestCase(TestCase):  # type: ignore[misc]  # Django has no types
 def test_publishing_on_commit(pushup: Client) -> None:
     """Nothing is published before the commit, and nothing that is rolled back."""
     cursor = pushup.cursor()
+    data = {"state": "shipped"}
     with transaction.atomic():
         publish_on_commit("news", html='<li id="1">one</li>')
+        publish_on_commit("news", data)
+        data["state"] = "changed before the commit"
         with transaction.atomic():
             publish_on_commit("news", "rolled back")
             transaction.set_rollback(True)
@@ -201,5 +204,6 @@ def test_publishing_on_commit(pushup: Client) -> None:
     assert [(message.data, message.event) for message in messages] == [
         ("before the commit", None),
         ('<li id="1">one</li>', "html"),
+        ({"state": "shipped"}, None),
         (2, None),
     ]

@@ -74,12 +74,21 @@ def test_the_element_of_a_page() -> None:
         (None, 'Hello <li id="1">', "has an id"),
         ("a", '<li id="1">', "not both"),
         ({1, 2}, None, "not JSON serializable"),
+        ([float("nan")], None, "not JSON compliant"),
     ],
 )
 def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> None:
     """It is an error where it is called, and not later in the background."""
     with pytest.raises((ValueError, TypeError), match=says):
         Site(URL).publish("news", data, html=html)
+
+
+def test_data_is_published_as_it_was() -> None:
+    """What the caller changes before it is published, or committed, changes nothing."""
+    data = {"state": ["shipped"]}
+    message = Outgoing("news", data)
+    data["state"].append("returned")
+    assert message.data == {"state": ["shipped"]}
 
 
 class Recording(Site):
