@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -36,7 +37,7 @@ class Node:
         self.failed_at = 0.0  # by the driver's clock
         self.path, self.host, self.port, self.tls = "", "localhost", 0, False
         self.url = url.rpartition("@")[2]  # for errors, without a password
-        self.prefix = ""
+        self.prefix = ""  # of each path
         self._idle: list[HttpConnection] = []
         self._process = os.getpid()
         self._context: ssl.SSLContext | None = None
@@ -64,6 +65,7 @@ class Node:
 
         Raises: OSError; NotSent; Stopped.
         """
+        request = replace(request, target=self.prefix + request.target)
         while request.may_repeat and (connection := self._take_idle(driver.now())) is not None:
             try:
                 return await self._send_on(connection, request, until)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import socket
+from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any
 
@@ -181,6 +183,22 @@ def test_a_connection_that_was_closed_while_it_was_idle(make: MakeClient, reply:
     assert [sent.connection for sent in driver.sent] == [1, 1, 2]
     client.create("x")
     assert driver.sent[-1].connection == 3
+
+
+def test_a_server_behind_a_path(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request goes there, also on a connection that is used again."""
+
+    class Resolving(SimulatedDriver):
+        async def wait(self, future: Future[Any], until: float) -> Any:
+            return future.result()
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", "a")])
+    driver = Resolving(a=[DONE, DONE])
+    client = make("http://push.example.org/path/", driver=driver)
+    client.publish("a", 1)
+    client.publish("a", 2)
+    assert [(sent.target, sent.connection) for sent in driver.sent] == [("/path/v1/messages", 1)] * 2
+    assert driver.sent[0].headers["host"] == "push.example.org"
 
 
 def test_what_a_message_may_have_is_sent(make: MakeClient) -> None:
