@@ -184,7 +184,8 @@ def _is_about_rows(error: ClientError) -> bool:
     field = str(error.problem.get("field", ""))
     if error.status in (403, 404):
         return field == "channels"
-    return error.status in (400, 413) and not field.startswith("producer")
+    is_bad_request = error.type == "urn:pushup:bad-request"  # a 400 of another server says nothing about them
+    return error.status == 413 or (is_bad_request and not field.startswith("producer"))
 
 
 def _message(row: Row) -> NewMessage:

@@ -312,8 +312,9 @@ def test_a_server_that_has_lost_the_order_gets_the_rest(
         REFUSED,
         answer(400, {"type": "urn:pushup:bad-request", "field": "producer"}),
         answer(405),
+        answer(400),
     ],
-    ids=["401", "key", "other path", "503", "refused connection", "old server", "other server"],
+    ids=["401", "key", "other path", "503", "refused connection", "old server", "other server", "port for TLS"],
 )
 def test_what_is_not_the_rows_fault_only_waits(
     trouble: Reply,
