@@ -51,10 +51,9 @@ class Relay:
         self._woken.set()
 
     def stop(self) -> None:
-        """End `run` within a second; from any thread, or a signal handler."""
+        """End `run` within a second; from any thread, or a signal handler (so it takes no lock)."""
         self.is_stopped = True
         self._client.stop()
-        self._woken.set()
 
     def run(self) -> None:
         """Publish until `stop`."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
@@ -422,7 +423,7 @@ def test_a_poke_wakes_it(
     database: Database, server: SimulatedPushUp, start: Callable[[], Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row is published at once, and not at the next look. A poke before `run` waits counts as well."""
-    monkeypatch.setattr(relay_module, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(relay_module, "POLL_SECONDS", 20.0)
     relay = start()
     thread = threading.Thread(target=relay.run)
     thread.start()
@@ -430,10 +431,19 @@ def test_a_poke_wakes_it(
         for number in range(3):
             database.add(number)
             relay.poke()
-            end = time.monotonic() + 10.0
+            end = time.monotonic() + 5.0
             while len(server.messages) <= number and time.monotonic() < end:
                 time.sleep(0.01)
     finally:
         relay.stop()
+        relay.poke()
         thread.join()
     assert server.messages == [0, 1, 2]
+
+
+def test_stop_takes_no_lock(start: Callable[[], Relay]) -> None:
+    """A signal handler that takes one which its own thread holds never returns (decision 33)."""
+    relay = start()
+    with patch("threading.Event.set") as setting:
+        relay.stop()
+    setting.assert_not_called()
