@@ -54,7 +54,7 @@ class PushUp(Site):
                 cursor = self.cursor()
                 root = url_for("pushup.token").removesuffix("token")
                 g.pushup = self.live_page(cursor, channels, names, self._subject(), root)
-                return view(**names)
+                return current_app.ensure_sync(view)(**names)
 
             return wrapped
 

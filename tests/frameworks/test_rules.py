@@ -278,6 +278,20 @@ def test_a_page_without_the_decorator() -> None:
         flask_application("7").test_client().get("/")
 
 
+def test_an_async_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flask waits for it, with the decorator as without."""
+    app = Flask(__name__)
+    pushup = PushUp(app, URL)
+    monkeypatch.setattr(pushup, "cursor", lambda: "e-1")
+
+    @app.get("/<team>")
+    @pushup.live("team:{team}")
+    async def page(team: str) -> str:
+        return render_template_string("{{ pushup('notes') }}")
+
+    assert "&quot;team:3&quot;" in app.test_client().get("/3").text
+
+
 def test_the_scripts_of_a_page() -> None:
     """They are served by the application, and no other file is."""
     client = flask_application(None).test_client()
