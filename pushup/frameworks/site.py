@@ -81,7 +81,7 @@ class Site:
         issuer: str = "app",
         audience: str = "pushup",
     ) -> None:
-        if found := [*problems(url, token_secret, channels)]:
+        if found := [*problems(url, key, token_secret, channels)]:
             raise ValueError("; ".join(found))
         self._secret = token_secret
         self._channels = channels
@@ -152,10 +152,12 @@ def _filled_in(channel: str, known: Mapping[str, Any]) -> str:
         raise ValueError(f"the channel {channel!r} names {error}; this page has only {', '.join(known)}") from None
 
 
-def problems(url: Any, token_secret: Any, channels: Any) -> Iterable[str]:
+def problems(url: Any, key: Any, token_secret: Any, channels: Any) -> Iterable[str]:
     """What is wrong with settings, and what to do."""
-    if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#\s]+/?|unix:/.+", url):
-        yield f"the URL {url!r} must be that of PushUp, such as http://127.0.0.1:8080, without a path"
+    try:
+        Client(str(url), key)
+    except (ClientError, ValueError) as error:
+        yield str(error)
     if token_secret and len(str(token_secret).encode()) < SECRET_BYTES:
         yield f"the token secret is shorter than {SECRET_BYTES} bytes: make one with `openssl rand -hex 32`"
     if bool(token_secret) != (channels is not None):

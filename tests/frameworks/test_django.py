@@ -52,7 +52,8 @@ def render(text: str, **context: Any) -> str:
         ({"URL": URL, "TOKEN_SECRET": SECRET, "CHANNELS": "notes.nowhere"}, "cannot be imported"),
         ({"URL": URL, "TOKEN_SECRET": "short", "CHANNELS": CHANNELS}, "openssl rand -hex 32"),
         ({"URL": URL, "TOKEN_SECRET": SECRET}, "set both"),
-        ({"KEY": "key"}, "the URL None must be that of PushUp"),
+        ({"KEY": "key"}, "'None' is not a valid URL; write one such as http://127.0.0.1:8080"),
+        ({"URL": URL, "KEY": "two words"}, "the key is not valid"),
     ],
 )
 def test_checks(given: dict[str, Any] | None, says: str) -> None:

@@ -34,7 +34,8 @@ def channels(user: str) -> list[str]:
     ("url", "settings", "says"),
     [
         ("127.0.0.1:8080", {}, "such as http://127.0.0.1:8080"),
-        (f"{URL}/v1", {}, "without a path"),
+        (f"{URL}/?v1", {}, "is not a valid URL"),
+        (URL, {"key": "two words"}, "the key is not valid"),
         (URL, {"token_secret": SECRET[1:], "channels": channels}, "shorter than 32 bytes"),
         (URL, {"token_secret": SECRET}, "set both"),
         (URL, {"channels": channels}, "set both"),
