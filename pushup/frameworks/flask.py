@@ -99,8 +99,8 @@ def _script(name: str) -> Response:
     return Response(script(f"{name}.js"), mimetype="text/javascript")
 
 
-def _element(list_id: str, **options: Any) -> Markup:
+def _element(list_id: str, *channels: str, **options: Any) -> Markup:
     live: Live | None = g.get("pushup")
     if live is None:
         raise RuntimeError("decorate the view of this page with @pushup.live(CHANNEL), below its route")
-    return live(list_id, **options)
+    return live(list_id, *channels, **options)

@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -52,10 +52,21 @@ class Live:
 
     script: str
     config: Mapping[str, Any]
+    known: Mapping[str, Any]
+    """What names in the braces of a channel stand for."""
+    lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Those of the page so far, with the channels that each names."""
 
-    def __call__(self, list_id: str, *, prepend: bool = False) -> Markup:
-        """The element that keeps the list with this id up to date. New rows come last, or first with `prepend`."""
-        config = json.dumps({**self.config, "list": list_id, "prepend": prepend})
+    def __call__(self, list_id: str, *channels: str, prepend: bool = False) -> Markup:
+        """The element that keeps the list with this id up to date. New rows come last, or first with `prepend`.
+
+        `channels`: those of this list, by default all of the page. Raises ValueError if several lists need them.
+        """
+        self.lists[list_id] = channels
+        if len(self.lists) > 1 and () in self.lists.values():
+            raise ValueError(f"each list of a page with several must name its channels after its id: {[*self.lists]}")
+        own = {"channels": [_filled_in(each, self.known) for each in channels]} if channels else {}
+        config = json.dumps({**self.config, **own, "list": list_id, "prepend": prepend})
         return Markup(
             f'<script type="module" src="{html.escape(self.script)}" data-pushup="{html.escape(config)}"></script>'
         )
@@ -133,7 +144,7 @@ class Site:
             "user": user,
             "token": f"{root}token" if self._secret else None,
         }
-        return Live(f"{root}live.js", config)
+        return Live(f"{root}live.js", config, known)
 
     def token(self, user: Any, subject: str) -> dict[str, str]:
         """A token for what `channels` lets a user poll; PushUp calls the user `subject`."""

@@ -125,9 +125,9 @@ def test_the_cursor_is_older_than_the_list(pushup: Client, kind: str) -> None:
 def test_an_async_view_of_an_asgi_application(pushup: Client) -> None:
     """The page has its cursor, and the arguments of its path."""
 
-    @live("team:{team}")
+    @live("news")
     async def view(request: HttpRequest, team: int) -> HttpResponse:
-        return HttpResponse(render('{% pushup "notes" %}', request=request))
+        return HttpResponse(render('{% pushup "notes" "team:{team}" %}', request=request))
 
     async def get() -> str:
         scope = {"type": "http", "method": "GET", "path": "/3", "query_string": b"", "headers": []}

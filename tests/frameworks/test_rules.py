@@ -68,6 +68,24 @@ def test_the_element_of_a_page() -> None:
         site.live_page("e-1", ["{other}"], {"team": 3}, "7", "/pushup/")
 
 
+def test_a_page_with_several_lists() -> None:
+    """Each names its channels, or new rows would go into any of them."""
+
+    def page() -> Live:
+        return Site(URL).live_page("e-1", ["news", "team:{team}"], {"team": 3}, "7", "/pushup/")
+
+    live = page()
+    assert "[&quot;news&quot;]" in live("news", "news")
+    assert "[&quot;team:3&quot;]" in live("team", "team:{team}")
+    for first, second in ((), ("team",)), (("news",), ()):
+        live = page()
+        live("news", *first)
+        with pytest.raises(ValueError, match="must name its channels"):
+            live("team", *second)
+    live = page()
+    assert live("news") == live("news"), "a template may be rendered twice"
+
+
 @pytest.mark.parametrize(
     ("data", "html", "says"),
     [
@@ -286,9 +304,9 @@ def test_an_async_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pushup, "cursor", lambda: "e-1")
 
     @app.get("/<team>")
-    @pushup.live("team:{team}")
+    @pushup.live("news")
     async def page(team: str) -> str:
-        return render_template_string("{{ pushup('notes') }}")
+        return render_template_string("{{ pushup('notes', 'team:{team}') }}")
 
     assert "&quot;team:3&quot;" in app.test_client().get("/3").text
 
