@@ -6,7 +6,7 @@ import asyncio
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
@@ -14,7 +14,9 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
+from django.core.management import call_command
 from django.db import connection, connections, transaction
+from django.db.backends.postgresql.base import DatabaseWrapper
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
@@ -24,6 +26,7 @@ from pushup.client import Client
 from pushup.frameworks.django import live, may_poll, publish_on_commit
 from pushup.frameworks.django.settings import site
 from pushup.frameworks.django.views import token
+from pushup.outbox.django.management.commands import pushup_outbox
 from tests.frameworks import django_project, django_urls
 from tests.server.server_process import Server
 
@@ -208,3 +211,15 @@ def test_publishing_on_commit(pushup: Client) -> None:
         ({"state": "shipped"}, None),
         (2, None),
     ]
+
+
+def test_a_relay_whose_database_has_a_pool() -> None:
+    """It connects by itself: a pool gets no closed connection back, and soon has none to lend."""
+    given = {"NAME": "shop", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "TIME_ZONE": None}
+    wrapper = DatabaseWrapper({**given, "OPTIONS": {"pool": True, "sslmode": "require"}})
+    connect = MagicMock()
+    module = patch.multiple(pushup_outbox, connections={"default": wrapper}, run=lambda connect, *_, **__: connect())
+    with module, patch("psycopg.connect", connect):
+        call_command(pushup_outbox.Command(), URL)
+    assert connect.call_args.kwargs["sslmode"] == "require"
+    assert wrapper.settings_dict["OPTIONS"]["pool"], "the application goes on with it"
