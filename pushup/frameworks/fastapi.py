@@ -10,7 +10,6 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from pushup.frameworks.publisher import Outgoing
 from pushup.frameworks.site import SCRIPTS, Live, MayRead, Site, decision, script
 
 
@@ -76,9 +75,3 @@ class PushUp(Site):
             return JSONResponse(body, status)
 
         return view
-
-    def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
-        """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
-        from pushup.frameworks.after_commit import publish_after_commit  # only who calls it needs SQLAlchemy
-
-        publish_after_commit(self, session, Outgoing(channel, data, html))

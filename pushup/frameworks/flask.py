@@ -8,7 +8,6 @@ from typing import Any
 
 from flask import Blueprint, Flask, Response, abort, current_app, g, jsonify, request, url_for
 
-from pushup.frameworks.publisher import Outgoing
 from pushup.frameworks.site import SCRIPTS, Live, Markup, MayRead, Site, decision, script
 
 View = Callable[..., Any]
@@ -73,12 +72,6 @@ class PushUp(Site):
             return jsonify(body), status
 
         return view
-
-    def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
-        """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
-        from pushup.frameworks.after_commit import publish_after_commit  # only who calls it needs SQLAlchemy
-
-        publish_after_commit(self, session, Outgoing(channel, data, html))
 
     def _subject(self) -> str | None:
         user = self._user()

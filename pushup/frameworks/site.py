@@ -110,6 +110,13 @@ class Site:
         """
         self._publisher.publish(Outgoing(channel, data, html))
 
+    def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
+        """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
+        from pushup.frameworks.after_commit import call_after_commit  # only who calls it needs SQLAlchemy
+
+        message = Outgoing(channel, data, html)
+        call_after_commit(session, lambda: self._publisher.publish(message))
+
     def flush(self, timeout: float) -> bool:
         """Wait for what is being published, for at most `timeout` seconds; returns whether that is done."""
         return self._publisher.flush(timeout)

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from fastapi import Depends, FastAPI
 from flask import Flask, render_template_string, request
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 from werkzeug.serving import make_server
 
 from pushup.client import Client
@@ -145,8 +147,11 @@ def test_an_application_that_ends(server: Server) -> None:
 
     async def run() -> None:
         async with app.router.lifespan_context(app):
-            for number in range(20):
-                pushup.publish("news", number)
+            with Session(create_engine("sqlite://")) as session, session.begin():
+                for number in range(10, 20):
+                    pushup.publish_after_commit(session, "news", number)
+                for number in range(10):
+                    pushup.publish("news", number)
 
     app = FastAPI(lifespan=lifespan)
     pushup = fastapi.PushUp(server.url)

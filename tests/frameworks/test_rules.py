@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from pushup.client import Client, ClientError, Published
-from pushup.frameworks.after_commit import publish_after_commit
+from pushup.frameworks.after_commit import call_after_commit
 from pushup.frameworks.flask import PushUp
 from pushup.frameworks.publisher import QUEUE_LIMIT, Outgoing, Publisher
 from pushup.frameworks.site import Live, MayRead, Site
@@ -110,70 +110,59 @@ def test_data_is_published_as_it_was() -> None:
     assert message.data == {"state": ["shipped"]}
 
 
-class Recording(Site):
-    """Publishes nothing, and remembers it."""
-
-    def __init__(self) -> None:
-        super().__init__(URL)
-        self.published: list[Any] = []
-
-    def publish(self, channel: str, data: Any = None, *, html: str | None = None) -> None:
-        self.published.append(data)
-
-
 def test_after_the_commit() -> None:
-    """What is rolled back, to a savepoint or wholly, is never published; the rest is, in order, after the commit."""
-    site = Recording()
+    """What is rolled back, to a savepoint or wholly, is never called; the rest is, in order, after the commit."""
+    called: list[Any] = []
     with Session(create_engine("sqlite://")) as session:
-        publish: Callable[[Any], None] = lambda data: publish_after_commit(site, session, Outgoing("news", data))  # noqa: E731
-        publish(1)
+        call: Callable[[Any], None] = lambda data: call_after_commit(session, partial(called.append, data))  # noqa: E731
+        call(1)
         with session.begin_nested():
-            publish(2)
+            call(2)
             with session.begin_nested() as inner:
-                publish("lost with the inner savepoint")
+                call("lost with the inner savepoint")
                 inner.rollback()
             with session.begin_nested():
-                publish(3)
+                call(3)
         outer = session.begin_nested()
         with session.begin_nested():
-            publish("lost with the outer savepoint")
+            call("lost with the outer savepoint")
         outer.rollback()
-        assert site.published == []
+        assert called == []
         session.commit()
-        assert site.published == [1, 2, 3]
-        publish("rolled back")
+        assert called == [1, 2, 3]
+        call("rolled back")
         session.rollback()
-        publish("closed")
+        call("closed")
         session.close()
-        publish(4)
+        call(4)
         session.commit()
         session.commit()
-    assert site.published == [1, 2, 3, 4]
+    assert called == [1, 2, 3, 4]
 
 
 def test_a_session_of_a_thread() -> None:
     """A scoped_session stands for the session of the thread."""
-    site = Recording()
+    called: list[Any] = []
     session = scoped_session(sessionmaker(create_engine("sqlite://")))
-    publish_after_commit(site, session, Outgoing("news", 1))
+    call_after_commit(session, partial(called.append, 1))
     session.commit()
     session.remove()
-    assert site.published == [1]
+    assert called == [1]
 
 
 def test_an_async_session() -> None:
     """It has a plain one, whose commits count. Nothing here connects to a database."""
-    site = Recording()
+    called: list[Any] = []
 
     async def publish() -> None:
         async with AsyncSession(create_async_engine("postgresql+psycopg://nowhere")) as session:
-            publish_after_commit(site, session, Outgoing("news", 1))
+            call_after_commit(session, partial(called.append, 1))
             await session.commit()
-            publish_after_commit(site, session, Outgoing("news", "rolled back"))
+            call_after_commit(session, partial(called.append, "rolled back"))
             await session.rollback()
 
     asyncio.run(publish())
-    assert site.published == [1]
+    assert called == [1]
 
 
 class Held(Client):
