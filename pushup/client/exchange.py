@@ -166,7 +166,7 @@ class Exchange:
         return await self._read(node, await self.open(node, request, until), until)
 
     async def _read(self, node: Node, connection: HttpConnection, until: float) -> dict[str, Any]:
-        with self.closing(node, connection):
+        with self.client_errors(node, closing=connection):
             value = await connection.read(until)
         node.keep(connection, self.driver.now())
         if not isinstance(value, dict):
@@ -182,13 +182,13 @@ class Exchange:
         while True:
             sent = await self.credentials.get(until)
             with_key = request.with_header("Authorization", f"Bearer {sent}" if sent else None)
-            with self.closing(node, None):
+            with self.client_errors(node):
                 connection = await node.send(with_key, self.driver, until)
             if connection.status < 300:
                 self.credentials.accepted()
                 connection.sent = sent
                 return connection
-            with self.closing(node, connection):
+            with self.client_errors(node, closing=connection):
                 error = connection.error(await connection.read(until))
             node.keep(connection, self.driver.now())
             pause = self.credentials.retry_pause(error, sent)
@@ -198,13 +198,13 @@ class Exchange:
             request = request.sent_later(self.driver.now() - began)
 
     @contextmanager
-    def closing(self, node: Node, connection: HttpConnection | None) -> Iterator[None]:
-        """Close the connection after an error, and turn the error into a ClientError."""
+    def client_errors(self, node: Node, *, closing: HttpConnection | None = None) -> Iterator[None]:
+        """Turn an error into a ClientError; after any, close this connection."""
         try:
             yield
         except BaseException as error:
-            if connection is not None:
-                connection.close()
+            if closing is not None:
+                closing.close()
             if isinstance(error, TimeoutError):
                 raise NoResponse(f"no response in time from the server at {node.url}") from None
             if isinstance(error, OSError):

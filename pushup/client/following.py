@@ -116,6 +116,7 @@ class Follower:
         except Stopped:
             raise
         except ClientError as error:
+            # An error at `until` only says that nothing has come so far; then the next turn asks the node anew.
             if is_silent or self._driver.now() < until:
                 self._failed(error)
 
@@ -175,7 +176,7 @@ class Follower:
 
     async def _read(self, stream: HttpConnection, until: float) -> None:
         """Read a line of the stream. Raises: ClientError, also at its end."""
-        with self._exchange.closing(self._node, None):
+        with self._exchange.client_errors(self._node):
             line = await stream.line(until)
         if not line:
             raise ClientError(f"the server at {self._node.url} ended the stream")
