@@ -43,7 +43,7 @@ def _parts(url: str, key: str | None) -> Iterator[bytes]:
     exchange = Exchange(url, key, None, driver)
     (node,) = exchange.nodes
     connection = run(exchange.open(node, Request("GET", "/v1/backup"), driver.now() + SILENCE_SECONDS))
-    with exchange.closing(node, connection):
+    with exchange.client_errors(node, closing=connection):
         while part := run(connection.part(driver.now() + SILENCE_SECONDS)):
             yield part
     connection.close()

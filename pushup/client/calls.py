@@ -162,10 +162,10 @@ class AsyncClient:
         until = self._driver.now() + timeout + self._timeout
         attempts = self._attempts()
         while True:
-            node = attempts.next()
-            seconds = until - self._driver.now()
+            node, left = attempts.next(), until - self._driver.now()
+            hold = max(0.0, left - self._timeout)
+            seconds = hold + (left - hold) / attempts.untried  # the rest is shared, so that each is tried
             try:
-                hold = max(0.0, seconds - self._timeout)
                 return answer_of(await self._exchange.poll(node, names, cursor, hold, seconds, limit), cursor)
             except ClientError as error:
                 attempts.failed(node, error)

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -36,7 +37,7 @@ class Node:
         self.failed_at = 0.0  # by the driver's clock
         self.path, self.host, self.port, self.tls = "", "localhost", 0, False
         self.url = url.rpartition("@")[2]  # for errors, without a password
-        self.prefix = ""
+        self.prefix = ""  # of each path
         self._idle: list[HttpConnection] = []
         self._process = os.getpid()
         self._context: ssl.SSLContext | None = None
@@ -64,6 +65,7 @@ class Node:
 
         Raises: OSError; NotSent; Stopped.
         """
+        request = replace(request, target=self.prefix + request.target)
         while request.may_repeat and (connection := self._take_idle(driver.now())) is not None:
             try:
                 return await self._send_on(connection, request, until)
@@ -164,7 +166,7 @@ class Exchange:
         return await self._read(node, await self.open(node, request, until), until)
 
     async def _read(self, node: Node, connection: HttpConnection, until: float) -> dict[str, Any]:
-        with self.closing(node, connection):
+        with self.client_errors(node, closing=connection):
             value = await connection.read(until)
         node.keep(connection, self.driver.now())
         if not isinstance(value, dict):
@@ -180,13 +182,13 @@ class Exchange:
         while True:
             sent = await self.credentials.get(until)
             with_key = request.with_header("Authorization", f"Bearer {sent}" if sent else None)
-            with self.closing(node, None):
+            with self.client_errors(node):
                 connection = await node.send(with_key, self.driver, until)
             if connection.status < 300:
                 self.credentials.accepted()
                 connection.sent = sent
                 return connection
-            with self.closing(node, connection):
+            with self.client_errors(node, closing=connection):
                 error = connection.error(await connection.read(until))
             node.keep(connection, self.driver.now())
             pause = self.credentials.retry_pause(error, sent)
@@ -196,13 +198,13 @@ class Exchange:
             request = request.sent_later(self.driver.now() - began)
 
     @contextmanager
-    def closing(self, node: Node, connection: HttpConnection | None) -> Iterator[None]:
-        """Close the connection after an error, and turn the error into a ClientError."""
+    def client_errors(self, node: Node, *, closing: HttpConnection | None = None) -> Iterator[None]:
+        """Turn an error into a ClientError; after any, close this connection."""
         try:
             yield
         except BaseException as error:
-            if connection is not None:
-                connection.close()
+            if closing is not None:
+                closing.close()
             if isinstance(error, TimeoutError):
                 raise NoResponse(f"no response in time from the server at {node.url}") from None
             if isinstance(error, OSError):
@@ -234,9 +236,11 @@ class Exchange:
         if len(self._tickets) > TICKETS_LIMIT:
             self._tickets.pop(next(iter(self._tickets)), None)
 
-    def forget_ticket(self, channels: list[str]) -> bool:
-        """Whether there was one."""
-        return self._tickets.pop(frozenset(channels), None) is not None
+    def has_ticket(self, channels: list[str]) -> bool:
+        return frozenset(channels) in self._tickets
+
+    def forget_ticket(self, channels: list[str]) -> None:
+        self._tickets.pop(frozenset(channels), None)
 
     async def poll(
         self, node: Node, channels: list[str], cursor: str, timeout: float, seconds: float, limit: int | None = None

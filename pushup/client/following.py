@@ -76,6 +76,7 @@ class Follower:
         self._began = math.inf
         self._streams = False
         self._stream: HttpConnection | None = None
+        self._has_ticket = False  # one was sent, or came
         self._say_at = math.inf  # the server asks what the program has, and is told then
         self._said_at = -math.inf
 
@@ -115,6 +116,7 @@ class Follower:
         except Stopped:
             raise
         except ClientError as error:
+            # An error at `until` only says that nothing has come so far; then the next turn asks the node anew.
             if is_silent or self._driver.now() < until:
                 self._failed(error)
 
@@ -125,6 +127,7 @@ class Follower:
         self._streams = True
         until = self._driver.now() + self._first
         fields = {"cursor": self._cursor} if self._cursor else {}
+        self._has_ticket = self._exchange.has_ticket(self._channels)
         self._stream = await self._exchange.subscribe(
             self._node, "/v1/events", self._channels, until, accept="application/x-ndjson", **fields
         )
@@ -173,7 +176,7 @@ class Follower:
 
     async def _read(self, stream: HttpConnection, until: float) -> None:
         """Read a line of the stream. Raises: ClientError, also at its end."""
-        with self._exchange.closing(self._node, None):
+        with self._exchange.client_errors(self._node):
             line = await stream.line(until)
         if not line:
             raise ClientError(f"the server at {self._node.url} ended the stream")
@@ -188,6 +191,7 @@ class Follower:
         if kind == "error":
             raise ClientError(f"{data['status']} {data['detail']}", data["status"], data)
         if kind == "ticket":
+            self._has_ticket = True
             self._exchange.keep_ticket(self._channels, data["ticket"])
         elif kind == "expiry":
             self._exchange.credentials.accepted(data["expires_in"])
@@ -202,7 +206,8 @@ class Follower:
         now, stream, status = self._driver.now(), self._stream, error.status
         if self._streams and status == 0 and not isinstance(error, NotSent):
             self._short_streams = 0 if self._lasted(now) else self._short_streams + 1
-        if error.type == "urn:pushup:ticket-expired" and self._exchange.forget_ticket(self._channels):
+        if error.type == "urn:pushup:ticket-expired" and self._has_ticket:
+            self._exchange.forget_ticket(self._channels)
             self._end()  # without it the application is asked
         elif stream and (pause := self._exchange.credentials.retry_pause(error, stream.sent)) is not None:
             self._end(pause) if pause else self._want()
@@ -269,6 +274,7 @@ class Follower:
         if self._stream is not None:
             self._stream.close()
         self._began, self._streams, self._stream, self._say_at = math.inf, False, None, math.inf
+        self._has_ticket = False
 
     def _count(self, error: ClientError) -> None:
         self._attempts.failed(self._node, error)

@@ -9,6 +9,6 @@ A framework is imported only by its own module, and no part of the server by any
 | `flask.py` | `PushUp` for Flask (docs/guide/flask.md) |
 | `site.py` | what they share: settings, cursors, tokens, and the element that keeps a list up to date |
 | `publisher.py` | publishes in the background |
-| `after_commit.py` | publishes after a transaction of SQLAlchemy |
+| `after_commit.py` | calls after a transaction of SQLAlchemy |
 | `live.js` | the page's part |
 """

@@ -1,15 +1,16 @@
 """PushUp for FastAPI: docs/guide/fastapi.md. Starlette alone has no dependencies, which the list of a page needs."""
 
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from inspect import iscoroutinefunction
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 
-from pushup.frameworks.publisher import Outgoing
-from pushup.frameworks.site import SCRIPTS, Live, Site, decision, script
+from pushup.frameworks.site import SCRIPTS, Live, MayRead, Site, decision, script
 
 
 def _nobody() -> None:
@@ -62,18 +63,15 @@ class PushUp(Site):
 
         return live
 
-    def may_poll(self, may_read: Callable[[Any, str], bool]) -> Callable[..., JSONResponse]:
+    def may_poll(self, may_read: MayRead) -> Callable[..., Awaitable[JSONResponse]]:
         """A decorator: `may_read(user, channel)` becomes the function of the route for PushUp's `authorize_url`."""
+        ask: Any = may_read if iscoroutinefunction(may_read) else lambda *asked: run_in_threadpool(may_read, *asked)
 
-        def view(channel: Annotated[list[str], Query()], user: Annotated[Any, Depends(self._user)]) -> JSONResponse:
-            allowed = None if user is None else [may_read(user, each) for each in channel]
+        async def view(
+            channel: Annotated[list[str], Query()], user: Annotated[Any, Depends(self._user)]
+        ) -> JSONResponse:
+            allowed = None if user is None else [await ask(user, each) for each in channel]
             status, body = decision(allowed, None if user is None else str(user))
             return JSONResponse(body, status)
 
         return view
-
-    def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
-        """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
-        from pushup.frameworks.after_commit import publish_after_commit  # only who calls it needs SQLAlchemy
-
-        publish_after_commit(self, session, Outgoing(channel, data, html))

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from flask import Blueprint, Flask, Response, abort, g, jsonify, request, url_for
+from flask import Blueprint, Flask, Response, abort, current_app, g, jsonify, request, url_for
 
-from pushup.frameworks.publisher import Outgoing
-from pushup.frameworks.site import SCRIPTS, Live, Markup, Site, decision, script
+from pushup.frameworks.site import SCRIPTS, Live, Markup, MayRead, Site, decision, script
 
 View = Callable[..., Any]
 
@@ -30,7 +29,7 @@ class PushUp(Site):
         if "_client" in vars(self):
             self.close()
         super().__init__(url, **settings)
-        self._user = user
+        self._user = app.ensure_sync(user)
         routes = Blueprint("pushup", __name__, url_prefix="/pushup")
         routes.add_url_rule("/token", view_func=self._token, endpoint="token")
         routes.add_url_rule("/<name>.js", view_func=_script, endpoint="script")
@@ -54,30 +53,25 @@ class PushUp(Site):
                 cursor = self.cursor()
                 root = url_for("pushup.token").removesuffix("token")
                 g.pushup = self.live_page(cursor, channels, names, self._subject(), root)
-                return view(**names)
+                return current_app.ensure_sync(view)(**names)
 
             return wrapped
 
         return decorate
 
-    def may_poll(self, may_read: Callable[[Any, str], bool]) -> View:
+    def may_poll(self, may_read: MayRead) -> View:
         """A decorator: `may_read(user, channel)` becomes the view for PushUp's `authorize_url`."""
 
         @wraps(may_read)
         def view() -> tuple[Response, int]:
             user = self._user()
             asked = request.args.getlist("channel")
-            allowed = None if user is None else [may_read(user, channel) for channel in asked]
+            ask = current_app.ensure_sync(may_read)
+            allowed = None if user is None else [ask(user, channel) for channel in asked]
             status, body = decision(allowed, self._subject())
             return jsonify(body), status
 
         return view
-
-    def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
-        """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
-        from pushup.frameworks.after_commit import publish_after_commit  # only who calls it needs SQLAlchemy
-
-        publish_after_commit(self, session, Outgoing(channel, data, html))
 
     def _subject(self) -> str | None:
         user = self._user()
@@ -98,8 +92,8 @@ def _script(name: str) -> Response:
     return Response(script(f"{name}.js"), mimetype="text/javascript")
 
 
-def _element(list_id: str, **options: Any) -> Markup:
+def _element(list_id: str, *channels: str, **options: Any) -> Markup:
     live: Live | None = g.get("pushup")
     if live is None:
         raise RuntimeError("decorate the view of this page with @pushup.live(CHANNEL), below its route")
-    return live(list_id, **options)
+    return live(list_id, *channels, **options)

@@ -43,7 +43,8 @@ class Outgoing:
 
     def __post_init__(self) -> None:
         if self.html is None:
-            json.dumps(self.data)
+            copy = json.loads(json.dumps(self.data, allow_nan=False))  # the caller may change the value
+            object.__setattr__(self, "data", copy)
         elif self.data is not None:
             raise ValueError("publish data or html, not both")
         elif not re.match(r"\s*<[^>]*\sid=", self.html):

@@ -7,8 +7,8 @@ import json
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -31,6 +31,9 @@ SECRET_BYTES = 32
 SCRIPTS = {"live.js": "pushup.frameworks", "pushup.js": "pushup.browser"}
 """The modules of a page, by the packages that they are in."""
 
+MayRead = Callable[[Any, str], bool | Awaitable[bool]]
+"""Whether this user may read this channel; plain or async."""
+
 _log = logging.getLogger("pushup.frameworks")
 
 
@@ -49,10 +52,21 @@ class Live:
 
     script: str
     config: Mapping[str, Any]
+    known: Mapping[str, Any]
+    """What names in the braces of a channel stand for."""
+    lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Those of the page so far, with the channels that each names."""
 
-    def __call__(self, list_id: str, *, prepend: bool = False) -> Markup:
-        """The element that keeps the list with this id up to date. New rows come last, or first with `prepend`."""
-        config = json.dumps({**self.config, "list": list_id, "prepend": prepend})
+    def __call__(self, list_id: str, *channels: str, prepend: bool = False) -> Markup:
+        """The element that keeps the list with this id up to date. New rows come last, or first with `prepend`.
+
+        `channels`: those of this list, by default all of the page. Raises ValueError if several lists need them.
+        """
+        self.lists[list_id] = channels
+        if len(self.lists) > 1 and () in self.lists.values():
+            raise ValueError(f"each list of a page with several must name its channels after its id: {[*self.lists]}")
+        own = {"channels": [_filled_in(each, self.known) for each in channels]} if channels else {}
+        config = json.dumps({**self.config, **own, "list": list_id, "prepend": prepend})
         return Markup(
             f'<script type="module" src="{html.escape(self.script)}" data-pushup="{html.escape(config)}"></script>'
         )
@@ -78,7 +92,7 @@ class Site:
         issuer: str = "app",
         audience: str = "pushup",
     ) -> None:
-        if found := [*problems(url, token_secret, channels)]:
+        if found := [*problems(url, key, token_secret, channels)]:
             raise ValueError("; ".join(found))
         self._secret = token_secret
         self._channels = channels
@@ -95,6 +109,13 @@ class Site:
         logged.
         """
         self._publisher.publish(Outgoing(channel, data, html))
+
+    def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
+        """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
+        from pushup.frameworks.after_commit import call_after_commit  # only who calls it needs SQLAlchemy
+
+        message = Outgoing(channel, data, html)
+        call_after_commit(session, lambda: self._publisher.publish(message))
 
     def flush(self, timeout: float) -> bool:
         """Wait for what is being published, for at most `timeout` seconds; returns whether that is done."""
@@ -130,7 +151,7 @@ class Site:
             "user": user,
             "token": f"{root}token" if self._secret else None,
         }
-        return Live(f"{root}live.js", config)
+        return Live(f"{root}live.js", config, known)
 
     def token(self, user: Any, subject: str) -> dict[str, str]:
         """A token for what `channels` lets a user poll; PushUp calls the user `subject`."""
@@ -149,10 +170,12 @@ def _filled_in(channel: str, known: Mapping[str, Any]) -> str:
         raise ValueError(f"the channel {channel!r} names {error}; this page has only {', '.join(known)}") from None
 
 
-def problems(url: Any, token_secret: Any, channels: Any) -> Iterable[str]:
+def problems(url: Any, key: Any, token_secret: Any, channels: Any) -> Iterable[str]:
     """What is wrong with settings, and what to do."""
-    if not isinstance(url, str) or not re.fullmatch(r"https?://[^/?#\s]+/?|unix:/.+", url):
-        yield f"the URL {url!r} must be that of PushUp, such as http://127.0.0.1:8080, without a path"
+    try:
+        Client(str(url), key)
+    except (ClientError, ValueError) as error:
+        yield str(error)
     if token_secret and len(str(token_secret).encode()) < SECRET_BYTES:
         yield f"the token secret is shorter than {SECRET_BYTES} bytes: make one with `openssl rand -hex 32`"
     if bool(token_secret) != (channels is not None):
@@ -161,10 +184,16 @@ def problems(url: Any, token_secret: Any, channels: Any) -> Iterable[str]:
         yield f"`channels` must be a function that returns which channels a user may poll, and is {channels!r}"
 
 
-def decision(allowed: Iterable[bool] | None, subject: str | None) -> tuple[int, dict[str, Any]]:
-    """The answer to PushUp's call of `authorize_url`: its status and body. `allowed` is None for a stranger."""
+def decision(allowed: Collection[object] | None, subject: str | None) -> tuple[int, dict[str, Any]]:
+    """The answer to PushUp's call of `authorize_url`: its status and body. `allowed` is None for a stranger.
+
+    Raises TypeError if one is not a bool, such as a coroutine, which would count as true.
+    """
     if allowed is None:
         return 401, {"allow": False}
+    for each in allowed:
+        if not isinstance(each, bool):
+            raise TypeError(f"the function of may_poll must return True or False, not {each!r}")
     return 200, {"allow": all(allowed), "subject": subject}
 
 

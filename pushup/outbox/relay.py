@@ -51,10 +51,9 @@ class Relay:
         self._woken.set()
 
     def stop(self) -> None:
-        """End `run` within a second; from any thread, or a signal handler."""
+        """End `run` within a second; from any thread, or a signal handler (so it takes no lock)."""
         self.is_stopped = True
         self._client.stop()
-        self._woken.set()
 
     def run(self) -> None:
         """Publish until `stop`."""
@@ -184,7 +183,8 @@ def _is_about_rows(error: ClientError) -> bool:
     field = str(error.problem.get("field", ""))
     if error.status in (403, 404):
         return field == "channels"
-    return error.status in (400, 413) and not field.startswith("producer")
+    is_bad_request = error.type == "urn:pushup:bad-request"  # a 400 of another server says nothing about them
+    return error.status == 413 or (is_bad_request and not field.startswith("producer"))
 
 
 def _message(row: Row) -> NewMessage:

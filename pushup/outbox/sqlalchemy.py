@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import iscoroutinefunction
 from typing import Any
 
 from sqlalchemy import (
@@ -62,8 +63,11 @@ def add(
 ) -> None:
     """Publish a message when the transaction commits, and not if it is rolled back.
 
-    Raises: TypeError, ValueError if the data has no JSON.
+    With an AsyncSession: `await session.run_sync(add, channels, data)`.
+    Raises: TypeError, ValueError if the data has no JSON; TypeError for an AsyncSession.
     """
+    if iscoroutinefunction(session.execute):
+        raise TypeError(f"add cannot wait for a {type(session).__name__}: write `await session.run_sync(add, ...)`")
     session.execute(
         insert(outbox).values(
             channels=names_text(channels),

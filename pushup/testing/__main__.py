@@ -22,8 +22,9 @@ from pushup.net.wait import STRATEGIES
 from pushup.parts import make_broadcast, make_node
 from pushup.service import PushUpService
 from pushup.settings.settings import SettingsError, read_settings
+from pushup.testing.recorder import SETTINGS
 
-DEFAULTS = {"drain_seconds": 0.01, "log_level": "warn"}
+DEFAULTS = {**SETTINGS, "drain_seconds": 0.01, "log_level": "warn"}
 
 
 class Server(LineReceiver):

@@ -30,6 +30,7 @@ from pushup.parts import make_broadcast, make_node
 from pushup.service import PushUpService
 from pushup.settings.settings import read_settings
 from pushup.testing.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemoryReactor, InMemorySocket
+from pushup.testing.recorder import SETTINGS
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class InProcess:
         self._demultiplexer = InMemoryDemultiplexer()
         self._listening = InMemoryListeningSocket()
         self._waiting: set[Callable[[], None]] = set()
-        chosen = read_settings(flags=settings)
+        chosen = read_settings(flags={**SETTINGS, **settings})
         self._began = time.time()
         host = _Host(self._reactor, self._demultiplexer, wall=self._wall, uptime=self.now)
         broadcast = make_broadcast(chosen, host)

@@ -38,8 +38,10 @@ def pushup_url(_pushup_server: ServerProcess) -> str:
 def pushup(_pushup_server: ServerProcess) -> Iterator[Recorder]:
     """What this test publishes. The server is started anew before it, so nothing of other tests is there."""
     from pushup.client import Client
-    from pushup.testing.recorder import Recorder
+    from pushup.frameworks.publisher import flush_all
+    from pushup.testing.recorder import FLUSH_SECONDS, Recorder
 
+    flush_all(FLUSH_SECONDS)  # what the test before publishes in the background
     _pushup_server.restart()
     with Client(_pushup_server.url) as client:
         yield Recorder(client, _pushup_server.url)

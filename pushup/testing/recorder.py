@@ -13,9 +13,11 @@ from pushup.frameworks.publisher import flush_all
 PAUSE_SECONDS = 0.02
 """Between two looks at a server, while a publication of another thread or process is expected."""
 
-
 FLUSH_SECONDS = 5.0
 """How long a look waits for what this process publishes in the background (`pushup.frameworks`)."""
+
+SETTINGS: dict[str, object] = {"poll_channels_limit": 10_000}
+"""Of a server for tests: a look polls all of its channels at once."""
 
 
 class Recorder:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import socket
+from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any
 
@@ -183,6 +185,22 @@ def test_a_connection_that_was_closed_while_it_was_idle(make: MakeClient, reply:
     assert driver.sent[-1].connection == 3
 
 
+def test_a_server_behind_a_path(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request goes there, also on a connection that is used again."""
+
+    class Resolving(SimulatedDriver):
+        async def wait(self, future: Future[Any], until: float) -> Any:
+            return future.result()
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", "a")])
+    driver = Resolving(a=[DONE, DONE])
+    client = make("http://push.example.org/path/", driver=driver)
+    client.publish("a", 1)
+    client.publish("a", 2)
+    assert [(sent.target, sent.connection) for sent in driver.sent] == [("/path/v1/messages", 1)] * 2
+    assert driver.sent[0].headers["host"] == "push.example.org"
+
+
 def test_what_a_message_may_have_is_sent(make: MakeClient) -> None:
     """And nothing of what it does not have, so that an older server takes it."""
     driver = SimulatedDriver(a=[DONE, DONE, answer(201, {"ids": ["e-1", "e-2"], "time": 1.0, "cursor": "e-2"}), DONE])
@@ -266,6 +284,19 @@ def test_a_poll_takes_its_timeout_and_that_of_the_client(make: MakeClient) -> No
     error_of(lambda: make(["unix:a", "unix:b"], driver=driver, timeout=5.0).poll("a", timeout=20.0))
     assert [(sent.node, sent.body["timeout"]) for sent in driver.sent] == [("a", 20.0), ("b", 16.0)]
     assert driver.time == 1025.0
+
+
+@pytest.mark.parametrize("hangs", [HANGS, DRIPS])
+def test_a_poll_at_a_node_that_hangs(make: MakeClient, hangs: Reply) -> None:
+    """The next one is polled in time, and first from then on."""
+    polled = answer(200, {"cursor": "e-1", "messages": [], "gaps": [], "closed": [], "more": False})
+    driver = SimulatedDriver(a=[hangs], b=[polled, polled])
+    client = make(["unix:a", "unix:b"], driver=driver, timeout=5.0)
+    assert client.poll("a", timeout=20.0).cursor == "e-1"
+    client.poll("a", timeout=20.0)
+    assert [(sent.node, sent.at, sent.body["timeout"]) for sent in driver.sent] == [
+        ("a", 1000.0, 20.0), ("b", 1022.5, 0.0), ("b", 1022.5, 20.0),
+    ]  # fmt: skip
 
 
 def test_after_a_stop_every_call_fails(make: MakeClient) -> None:

@@ -343,6 +343,19 @@ def test_a_stream_with_tickets(make: MakeClient) -> None:
     assert [sent.headers.get("pushup-ticket") for sent in driver.sent] == [None, "one", None, "two"]
 
 
+def test_two_streams_with_one_ticket(make: MakeClient) -> None:
+    """Each is opened again when it ends, whichever comes first."""
+    expired = ended("ticket-expired")
+    ticket = {"event": "ticket", "data": {"ticket": "one"}}
+    driver = SimulatedDriver(
+        a=[stream(ticket, event(1), expired), stream(event(2), expired), stream(event(3)), stream(event(4))]
+    )
+    client = make("unix:a", driver=driver)
+    one, two = client.follow("a", on_trouble=never), client.follow("a", on_trouble=never)
+    assert data_of(item for each in (one, two, one, two) for item in islice(each, 1)) == [1, 2, 3, 4]
+    assert [sent.headers.get("pushup-ticket") for sent in driver.sent] == [None, "one", None, None]
+
+
 def test_a_stream_that_ends_with_a_ticket_that_was_never_given(make: MakeClient) -> None:
     """Is refused: nothing would change."""
     driver = SimulatedDriver(a=[stream(ended("ticket-expired"))] * 2)

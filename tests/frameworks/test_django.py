@@ -6,7 +6,7 @@ import asyncio
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
@@ -14,7 +14,9 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
+from django.core.management import call_command
 from django.db import connection, connections, transaction
+from django.db.backends.postgresql.base import DatabaseWrapper
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
@@ -24,6 +26,7 @@ from pushup.client import Client
 from pushup.frameworks.django import live, may_poll, publish_on_commit
 from pushup.frameworks.django.settings import site
 from pushup.frameworks.django.views import token
+from pushup.outbox.django.management.commands import pushup_outbox
 from tests.frameworks import django_project, django_urls
 from tests.server.server_process import Server
 
@@ -52,7 +55,8 @@ def render(text: str, **context: Any) -> str:
         ({"URL": URL, "TOKEN_SECRET": SECRET, "CHANNELS": "notes.nowhere"}, "cannot be imported"),
         ({"URL": URL, "TOKEN_SECRET": "short", "CHANNELS": CHANNELS}, "openssl rand -hex 32"),
         ({"URL": URL, "TOKEN_SECRET": SECRET}, "set both"),
-        ({"KEY": "key"}, "the URL None must be that of PushUp"),
+        ({"KEY": "key"}, "'None' is not a valid URL; write one such as http://127.0.0.1:8080"),
+        ({"URL": URL, "KEY": "two words"}, "the key is not valid"),
     ],
 )
 def test_checks(given: dict[str, Any] | None, says: str) -> None:
@@ -74,13 +78,17 @@ def test_a_page_without_the_decorator() -> None:
         render('{% pushup "notes" %}', request=request())
 
 
-def test_who_may_poll() -> None:
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_who_may_poll(kind: str) -> None:
     """A user gets all of the channels, or none; a stranger must log in, and gets no token."""
 
-    @may_poll
-    def view(user: Any, channel: str) -> bool:
+    def may_read(user: Any, channel: str) -> bool:
         return channel == f"user:{user.pk}"
 
+    async def may_read_async(user: Any, channel: str) -> bool:
+        return may_read(user, channel)
+
+    view = may_poll(may_read if kind == "plain" else may_read_async)
     assert view(request("/?channel=user:7")).content == b'{"allow": true, "subject": "7"}'
     assert view(request("/?channel=user:7&channel=user:8")).content == b'{"allow": false, "subject": "7"}'
     assert view(request("/?channel=user:7", user=None)).status_code == 401
@@ -120,9 +128,9 @@ def test_the_cursor_is_older_than_the_list(pushup: Client, kind: str) -> None:
 def test_an_async_view_of_an_asgi_application(pushup: Client) -> None:
     """The page has its cursor, and the arguments of its path."""
 
-    @live("team:{team}")
+    @live("news")
     async def view(request: HttpRequest, team: int) -> HttpResponse:
-        return HttpResponse(render('{% pushup "notes" %}', request=request))
+        return HttpResponse(render('{% pushup "notes" "team:{team}" %}', request=request))
 
     async def get() -> str:
         scope = {"type": "http", "method": "GET", "path": "/3", "query_string": b"", "headers": []}
@@ -185,8 +193,11 @@ class InATestCase(TestCase):  # type: ignore[misc]  # Django has no types
 def test_publishing_on_commit(pushup: Client) -> None:
     """Nothing is published before the commit, and nothing that is rolled back."""
     cursor = pushup.cursor()
+    data = {"state": "shipped"}
     with transaction.atomic():
         publish_on_commit("news", html='<li id="1">one</li>')
+        publish_on_commit("news", data)
+        data["state"] = "changed before the commit"
         with transaction.atomic():
             publish_on_commit("news", "rolled back")
             transaction.set_rollback(True)
@@ -197,5 +208,18 @@ def test_publishing_on_commit(pushup: Client) -> None:
     assert [(message.data, message.event) for message in messages] == [
         ("before the commit", None),
         ('<li id="1">one</li>', "html"),
+        ({"state": "shipped"}, None),
         (2, None),
     ]
+
+
+def test_a_relay_whose_database_has_a_pool() -> None:
+    """It connects by itself: a pool gets no closed connection back, and soon has none to lend."""
+    given = {"NAME": "shop", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "TIME_ZONE": None}
+    wrapper = DatabaseWrapper({**given, "OPTIONS": {"pool": True, "sslmode": "require"}})
+    connect = MagicMock()
+    module = patch.multiple(pushup_outbox, connections={"default": wrapper}, run=lambda connect, *_, **__: connect())
+    with module, patch("psycopg.connect", connect):
+        call_command(pushup_outbox.Command(), URL)
+    assert connect.call_args.kwargs["sslmode"] == "require"
+    assert wrapper.settings_dict["OPTIONS"]["pool"], "the application goes on with it"

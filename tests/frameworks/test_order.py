@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from fastapi import Depends, FastAPI
 from flask import Flask, render_template_string, request
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 from werkzeug.serving import make_server
 
 from pushup.client import Client
@@ -92,13 +94,21 @@ def test_the_cursor_is_older_than_the_list(server: Server, name: str) -> None:
         (None, "channel=news", 401, {"allow": False}),
     ],
 )
-def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[str, Any]) -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[str, Any], is_async: bool) -> None:
     """With FastAPI: a user gets all of the channels, or none; a stranger must log in."""
+
+    def may_read(user: str, channel: str) -> bool:
+        return channel in ("news", f"user:{user}")
+
+    async def may_read_async(user: str, channel: str) -> bool:
+        return may_read(user, channel)
+
     app = FastAPI()
     secret = "0123456789abcdef" * 2
     pushup = fastapi.PushUp("http://127.0.0.1:9", user=lambda: user, token_secret=secret, channels=lambda user: [user])
     app.include_router(pushup.router)
-    app.get("/may-poll")(pushup.may_poll(lambda user, channel: channel in ("news", f"user:{user}")))
+    app.get("/may-poll")(pushup.may_poll(may_read_async if is_async else may_read))
     assert get(app, "/may-poll", asked) == (status, json.dumps(answer, separators=(",", ":")))
     assert get(app, "/pushup/token")[0] == (200 if user else 401)
     assert "data-pushup" in get(app, "/pushup/live.js")[1]
@@ -137,8 +147,11 @@ def test_an_application_that_ends(server: Server) -> None:
 
     async def run() -> None:
         async with app.router.lifespan_context(app):
-            for number in range(20):
-                pushup.publish("news", number)
+            with Session(create_engine("sqlite://")) as session, session.begin():
+                for number in range(10, 20):
+                    pushup.publish_after_commit(session, "news", number)
+                for number in range(10):
+                    pushup.publish("news", number)
 
     app = FastAPI(lifespan=lifespan)
     pushup = fastapi.PushUp(server.url)

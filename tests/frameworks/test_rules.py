@@ -17,10 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from pushup.client import Client, ClientError, Published
-from pushup.frameworks.after_commit import publish_after_commit
+from pushup.frameworks.after_commit import call_after_commit
 from pushup.frameworks.flask import PushUp
 from pushup.frameworks.publisher import QUEUE_LIMIT, Outgoing, Publisher
-from pushup.frameworks.site import Live, Site
+from pushup.frameworks.site import Live, MayRead, Site
 
 URL = "http://127.0.0.1:8080"
 SECRET = "0123456789abcdef" * 2
@@ -34,7 +34,8 @@ def channels(user: str) -> list[str]:
     ("url", "settings", "says"),
     [
         ("127.0.0.1:8080", {}, "such as http://127.0.0.1:8080"),
-        (f"{URL}/v1", {}, "without a path"),
+        (f"{URL}/?v1", {}, "is not a valid URL"),
+        (URL, {"key": "two words"}, "the key is not valid"),
         (URL, {"token_secret": SECRET[1:], "channels": channels}, "shorter than 32 bytes"),
         (URL, {"token_secret": SECRET}, "set both"),
         (URL, {"channels": channels}, "set both"),
@@ -67,6 +68,24 @@ def test_the_element_of_a_page() -> None:
         site.live_page("e-1", ["{other}"], {"team": 3}, "7", "/pushup/")
 
 
+def test_a_page_with_several_lists() -> None:
+    """Each names its channels, or new rows would go into any of them."""
+
+    def page() -> Live:
+        return Site(URL).live_page("e-1", ["news", "team:{team}"], {"team": 3}, "7", "/pushup/")
+
+    live = page()
+    assert "[&quot;news&quot;]" in live("news", "news")
+    assert "[&quot;team:3&quot;]" in live("team", "team:{team}")
+    for first, second in ((), ("team",)), (("news",), ()):
+        live = page()
+        live("news", *first)
+        with pytest.raises(ValueError, match="must name its channels"):
+            live("team", *second)
+    live = page()
+    assert live("news") == live("news"), "a template may be rendered twice"
+
+
 @pytest.mark.parametrize(
     ("data", "html", "says"),
     [
@@ -74,6 +93,7 @@ def test_the_element_of_a_page() -> None:
         (None, 'Hello <li id="1">', "has an id"),
         ("a", '<li id="1">', "not both"),
         ({1, 2}, None, "not JSON serializable"),
+        ([float("nan")], None, "not JSON compliant"),
     ],
 )
 def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> None:
@@ -82,70 +102,67 @@ def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> Non
         Site(URL).publish("news", data, html=html)
 
 
-class Recording(Site):
-    """Publishes nothing, and remembers it."""
-
-    def __init__(self) -> None:
-        super().__init__(URL)
-        self.published: list[Any] = []
-
-    def publish(self, channel: str, data: Any = None, *, html: str | None = None) -> None:
-        self.published.append(data)
+def test_data_is_published_as_it_was() -> None:
+    """What the caller changes before it is published, or committed, changes nothing."""
+    data = {"state": ["shipped"]}
+    message = Outgoing("news", data)
+    data["state"].append("returned")
+    assert message.data == {"state": ["shipped"]}
 
 
 def test_after_the_commit() -> None:
-    """What is rolled back, to a savepoint or wholly, is never published; the rest is, in order, after the commit."""
-    site = Recording()
+    """What is rolled back, to a savepoint or wholly, is never called; the rest is, in order, after the commit."""
+    called: list[Any] = []
     with Session(create_engine("sqlite://")) as session:
-        publish: Callable[[Any], None] = lambda data: publish_after_commit(site, session, Outgoing("news", data))  # noqa: E731
-        publish(1)
+        call: Callable[[Any], None] = lambda data: call_after_commit(session, partial(called.append, data))  # noqa: E731
+        call(1)
         with session.begin_nested():
-            publish(2)
+            call(2)
             with session.begin_nested() as inner:
-                publish("lost with the inner savepoint")
+                call("lost with the inner savepoint")
                 inner.rollback()
             with session.begin_nested():
-                publish(3)
+                call(3)
         outer = session.begin_nested()
         with session.begin_nested():
-            publish("lost with the outer savepoint")
+            call("lost with the outer savepoint")
         outer.rollback()
-        assert site.published == []
+        assert called == []
         session.commit()
-        assert site.published == [1, 2, 3]
-        publish("rolled back")
+        assert called == [1, 2, 3]
+        call("rolled back")
         session.rollback()
-        publish("closed")
+        call("closed")
         session.close()
-        publish(4)
+        call(4)
         session.commit()
         session.commit()
-    assert site.published == [1, 2, 3, 4]
+    assert called == [1, 2, 3, 4]
 
 
 def test_a_session_of_a_thread() -> None:
     """A scoped_session stands for the session of the thread."""
-    site = Recording()
+    called: list[Any] = []
     session = scoped_session(sessionmaker(create_engine("sqlite://")))
-    publish_after_commit(site, session, Outgoing("news", 1))
+    call_after_commit(session, partial(called.append, 1))
     session.commit()
     session.remove()
-    assert site.published == [1]
+    assert called == [1]
 
 
 def test_an_async_session() -> None:
     """It has a plain one, whose commits count. Nothing here connects to a database."""
-    site = Recording()
+    called: list[Any] = []
 
     async def publish() -> None:
         async with AsyncSession(create_async_engine("postgresql+psycopg://nowhere")) as session:
-            publish_after_commit(site, session, Outgoing("news", 1))
+            call_after_commit(session, partial(called.append, 1))
             await session.commit()
-            publish_after_commit(site, session, Outgoing("news", "rolled back"))
+            call_after_commit(session, partial(called.append, "rolled back"))
             await session.rollback()
 
     asyncio.run(publish())
-    assert site.published == [1]
+    assert called == [1]
 
 
 class Held(Client):
@@ -195,14 +212,24 @@ def test_a_publisher_that_is_closed() -> None:
     publisher.close()
 
 
-def flask_application(user: str | None) -> Flask:
-    app = Flask(__name__)
-    pushup = PushUp(app, URL, user=lambda: user, token_secret=SECRET, channels=channels)
+def may_read(user: str, channel: str) -> bool:
+    return channel in channels(user)
 
-    @app.get("/may-poll")
-    @pushup.may_poll
-    def may_read(user: str, channel: str) -> bool:
-        return channel in channels(user)
+
+async def may_read_async(user: str, channel: str) -> bool:
+    return channel in channels(user)
+
+
+def flask_application(user: str | None, may_read: MayRead = may_read) -> Flask:
+    """What the application says is async if `may_read` is."""
+
+    async def user_async() -> str | None:
+        return user
+
+    app = Flask(__name__)
+    who: Any = user_async if may_read is may_read_async else lambda: user
+    pushup = PushUp(app, URL, user=who, token_secret=SECRET, channels=channels)
+    app.get("/may-poll")(pushup.may_poll(may_read))
 
     @app.get("/")
     def page() -> str:
@@ -220,12 +247,27 @@ def flask_application(user: str | None) -> Flask:
         (None, "channel=news", 401, {"allow": False}),
     ],
 )
-def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[str, Any]) -> None:
+@pytest.mark.parametrize("function", [may_read, may_read_async])
+def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[str, Any], function: MayRead) -> None:
     """A user gets all of the channels, or none; a stranger must log in."""
-    client = flask_application(user).test_client()
+    client = flask_application(user, function).test_client()
     response = client.get(f"/may-poll?{asked}")
     assert (response.status_code, response.json) == (status, answer)
     assert client.get("/pushup/token").status_code == (200 if user else 401)
+
+
+class Later:
+    """Like a coroutine."""
+
+    def __await__(self) -> Any:
+        yield
+
+
+@pytest.mark.parametrize("returned", [Later(), None, "yes"])
+def test_who_may_poll_is_said_by_a_bool(returned: Any) -> None:
+    """Anything else allows nothing: what nobody waits for would count as true."""
+    with pytest.raises(TypeError, match="must return True or False"):
+        flask_application("7", lambda user, channel: returned).test_client().get("/may-poll?channel=user:8")
 
 
 def test_an_application_factory() -> None:
@@ -242,6 +284,20 @@ def test_a_page_without_the_decorator() -> None:
     """It is an error that says what to write: there, the cursor would be taken after the list."""
     with pytest.raises(RuntimeError, match=r"@pushup\.live\(CHANNEL\)"):
         flask_application("7").test_client().get("/")
+
+
+def test_an_async_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flask waits for it, with the decorator as without."""
+    app = Flask(__name__)
+    pushup = PushUp(app, URL)
+    monkeypatch.setattr(pushup, "cursor", lambda: "e-1")
+
+    @app.get("/<team>")
+    @pushup.live("news")
+    async def page(team: str) -> str:
+        return render_template_string("{{ pushup('notes', 'team:{team}') }}")
+
+    assert "&quot;team:3&quot;" in app.test_client().get("/3").text
 
 
 def test_the_scripts_of_a_page() -> None:

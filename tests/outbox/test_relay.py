@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
@@ -143,6 +145,14 @@ def test_data_without_json_is_refused_at_once(database: Database) -> None:
     """In the application's transaction, not later."""
     with Session(database.engine) as session, pytest.raises(ValueError, match="JSON"):
         add(session, "news", float("nan"))
+
+
+def test_an_async_session_is_refused() -> None:
+    """The transaction would be committed without the row. The error says what to write."""
+    engine = create_async_engine("postgresql+psycopg://nowhere")
+    for asynchronous in (AsyncSession(engine), async_scoped_session(async_sessionmaker(engine), int)):
+        with pytest.raises(TypeError, match=r"await session\.run_sync\(add, \.\.\.\)"):
+            add(asynchronous, "news", 1)  # type: ignore[arg-type]
 
 
 class Killed(BaseException):
@@ -303,8 +313,9 @@ def test_a_server_that_has_lost_the_order_gets_the_rest(
         REFUSED,
         answer(400, {"type": "urn:pushup:bad-request", "field": "producer"}),
         answer(405),
+        answer(400),
     ],
-    ids=["401", "key", "other path", "503", "refused connection", "old server", "other server"],
+    ids=["401", "key", "other path", "503", "refused connection", "old server", "other server", "port for TLS"],
 )
 def test_what_is_not_the_rows_fault_only_waits(
     trouble: Reply,
@@ -412,7 +423,7 @@ def test_a_poke_wakes_it(
     database: Database, server: SimulatedPushUp, start: Callable[[], Relay], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row is published at once, and not at the next look. A poke before `run` waits counts as well."""
-    monkeypatch.setattr(relay_module, "POLL_SECONDS", 60.0)
+    monkeypatch.setattr(relay_module, "POLL_SECONDS", 20.0)
     relay = start()
     thread = threading.Thread(target=relay.run)
     thread.start()
@@ -420,10 +431,19 @@ def test_a_poke_wakes_it(
         for number in range(3):
             database.add(number)
             relay.poke()
-            end = time.monotonic() + 10.0
+            end = time.monotonic() + 5.0
             while len(server.messages) <= number and time.monotonic() < end:
                 time.sleep(0.01)
     finally:
         relay.stop()
+        relay.poke()
         thread.join()
     assert server.messages == [0, 1, 2]
+
+
+def test_stop_takes_no_lock(start: Callable[[], Relay]) -> None:
+    """A signal handler that takes one which its own thread holds never returns (decision 33)."""
+    relay = start()
+    with patch("threading.Event.set") as setting:
+        relay.stop()
+    setting.assert_not_called()

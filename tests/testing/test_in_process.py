@@ -184,6 +184,14 @@ def test_what_was_not_published(client: Client) -> None:
         recorder.assert_published("a", "shipped")
 
 
+def test_a_recorder_sees_more_channels_than_a_poll_may_have(client: Client) -> None:
+    """Where the limit is the default one."""
+    recorder = Recorder(client)
+    for number in range(101):
+        client.publish(f"order:{number}", number)
+    assert [message.data for message in recorder.published()] == [*range(101)]
+
+
 def test_a_record_with_holes_is_refused() -> None:
     client = InProcess(retention_messages=1).client()
     recorder = Recorder(client)

@@ -42,7 +42,7 @@ def wrong_settings() -> Iterator[str]:
     except ImportError as error:
         yield f'PUSHUP["CHANNELS"] cannot be imported: {error}'
         return
-    yield from problems(given.get("URL"), given.get("TOKEN_SECRET"), given.get("CHANNELS"))
+    yield from problems(*map(given.get, ("URL", "KEY", "TOKEN_SECRET", "CHANNELS")))
 
 
 def _given() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.base import BaseHandler
 from django.db import connections, transaction
@@ -16,7 +17,7 @@ from django.urls import reverse
 
 from pushup.frameworks.django.settings import site
 from pushup.frameworks.publisher import Outgoing
-from pushup.frameworks.site import SCRIPTS, Live, decision, script
+from pushup.frameworks.site import SCRIPTS, Live, MayRead, decision, script
 
 View = Callable[..., Any]
 
@@ -60,18 +61,19 @@ def publish_on_commit(channel: str, data: Any = None, *, html: str | None = None
 
     Raises ValueError or TypeError if that cannot be published. `html`: an element with an id, for `{% pushup %}`.
     """
-    Outgoing(channel, data, html)  # a mistake is an error before the commit
-    transaction.on_commit(lambda: site().publish(channel, data, html=html), using=using, robust=True)
+    message = Outgoing(channel, data, html)  # a mistake is an error before the commit
+    transaction.on_commit(lambda: site().publish(channel, message.data, html=html), using=using, robust=True)
 
 
-def may_poll(may_read: Callable[[Any, str], bool]) -> View:
+def may_poll(may_read: MayRead) -> View:
     """A decorator: `may_read(user, channel)` becomes the view for PushUp's `authorize_url`."""
+    ask = async_to_sync(may_read) if iscoroutinefunction(may_read) else may_read
 
     @wraps(may_read)
     def view(request: HttpRequest) -> HttpResponse:
         subject = _subject(request)
         asked = request.GET.getlist("channel")
-        allowed = None if subject is None else [may_read(request.user, channel) for channel in asked]
+        allowed = None if subject is None else [ask(request.user, channel) for channel in asked]
         status, body = decision(allowed, subject)
         return JsonResponse(body, status=status)
 

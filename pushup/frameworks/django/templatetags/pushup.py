@@ -13,13 +13,13 @@ register = template.Library()
 
 
 @register.simple_tag(takes_context=True)  # type: ignore[untyped-decorator]  # Django has no types
-def pushup(context: Any, list_id: str, *, prepend: bool = False) -> Markup:
-    """New rows come last, or first with `prepend=True`."""
+def pushup(context: Any, list_id: str, *channels: str, prepend: bool = False) -> Markup:
+    """New rows come last, or first with `prepend=True`. Each of several lists names its `channels`."""
     live = getattr(getattr(context, "request", None), "pushup", None)
     if live is None:
         raise ImproperlyConfigured(
             'decorate the view of this page with @live("CHANNEL") of pushup.frameworks.django, '
             "and render its template with the request"
         )
-    markup: Markup = live(list_id, prepend=prepend)
+    markup: Markup = live(list_id, *channels, prepend=prepend)
     return markup

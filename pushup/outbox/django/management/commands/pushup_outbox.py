@@ -21,7 +21,8 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         parser.add_argument("--listen", action="store_true", help="publish at once what PostgreSQL notifies of")
 
     def handle(self, *_: Any, url: list[str], database: str, listen: bool, **__: Any) -> None:
-        wrapper = connections[database]
+        wrapper = connections[database].copy()
+        wrapper.settings_dict["OPTIONS"].pop("pool", None)  # the relay closes its connections, and returns none
         run(
             lambda: wrapper.get_new_connection(wrapper.get_connection_params()),
             Client(url, os.environ.get("PUSHUP_KEY")),
