@@ -712,7 +712,12 @@ class Lead {
     };
     if (!this.lock || !locks || !BroadcastChannel) return queueMicrotask(granted);
     if (!this.#channel) {
-      this.#channel = new BroadcastChannel(this.lock);
+      try {
+        this.#channel = new BroadcastChannel(this.lock);
+      } catch {
+        this.lock = ""; // Firefox with cookies blocked
+        return queueMicrotask(granted);
+      }
       this.#channel.onmessage = ({ data }) => this.#receive(data);
     }
     locks

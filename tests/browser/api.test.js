@@ -254,6 +254,24 @@ test("tabs of different users, servers or credentials share nothing, nor do thos
   }
 });
 
+test("a browser that refuses the page a BroadcastChannel, as Firefox does with cookies blocked", async () => {
+  const w = scene();
+  const tab = w.tab();
+  const environment = {
+    ...tab.environment(),
+    BroadcastChannel: class {
+      constructor() {
+        throw new DOMException("The operation is insecure.", "SecurityError");
+      }
+    },
+  };
+  const { messages, sub } = w.page({ environment }, tab).subscribe(["a"]);
+  await w.run(1);
+  w.publish("a", 1);
+  await w.run(1);
+  assert.deepEqual([messages, sub.state.state], [[1], "live"]);
+});
+
 test("more channels than one request may have: those that do not fit are asked for every 30 s", async () => {
   const w = scene();
   const one = w.page({ channelLimit: 3 }).subscribe(["a", "b"]);
