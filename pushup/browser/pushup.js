@@ -459,6 +459,7 @@ class Connection {
   #failed(trouble, event) {
     const now = this.client.now();
     const { client, lasted } = this;
+    if (this.request.sub) this.request.sub.askedAt = now; // others come first
     const { status, problem } = trouble;
     const pause = isRevoked(problem) ? REVOKED_PAUSE : trouble.pause;
     if (pause) this.notBefore = now + pause;
@@ -1353,7 +1354,8 @@ export class PushUp {
   #planOwn() {
     const now = this.now();
     if (this.#asleep) return null;
-    const sub = this.#active().find((each) => this.#isLost(each) && now >= each.askAt);
+    const due = this.#active().filter((each) => this.#isLost(each) && now >= each.askAt);
+    const [sub] = due.sort((one, other) => one.askedAt - other.askedAt);
     if (!sub) return (this.#saying ??= this.#say(now)) ?? null;
     return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? sub.begin, sub };
   }
