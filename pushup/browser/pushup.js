@@ -955,21 +955,23 @@ class Subscription {
       const { channels, cursor } = this;
       /** @param {string} channel */
       const isMine = (channel) => this.channels.has(channel);
-      const mine = entry.messages.filter((message) => message.channels.some(isMine));
+      let { last } = this;
       this.answer = this.node = undefined;
       const gaps = entry.gaps.filter((gap) => isMine(gap.channel));
       if (gaps.length && (await this.#tell(gaps))) continue;
       const { snapshot } = entry;
       if (snapshot) this.#call(() => this.begins(snapshot));
-      for (const message of mine) {
+      for (const message of entry.messages) {
+        if (!message.channels.some(isMine)) continue; // a handler may add and remove channels
         const call = () => onMessage?.({ ...message, channels: message.channels.filter(isMine) });
         if (atLeastOnce) await this.#untilItWorks(call);
         else this.#call(call);
+        last = message.id;
       }
       for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
       if (!this.active) break;
       if (cursor !== this.cursor) continue; // it leaps
-      this.last = channels === this.channels ? (mine.at(-1)?.id ?? this.last) : undefined;
+      this.last = channels === this.channels ? last : undefined;
       this.node = node;
       this.start(entry.cursor);
     }

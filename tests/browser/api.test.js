@@ -198,6 +198,24 @@ test("channels can be added and removed", async () => {
   assert.deepEqual(w.held(), []);
 });
 
+test("a channel that a handler removes brings nothing more, also of the same answer", async () => {
+  const w = scene();
+  w.publish("a", 1);
+  w.publish("b", 2);
+  w.publish(["a", "b"], 3);
+  await w.run(1);
+  const seen = [];
+  const { sub } = w.page({ transport: "poll" }).subscribe(["a", "b"], {
+    cursor: w.service.cursor(0),
+    onMessage({ data, channels }) {
+      seen.push([data, channels]);
+      sub.remove("b");
+    },
+  });
+  await w.run(1);
+  assert.deepEqual(seen, [[1, ["a"]], [3, ["a"]]]); // prettier-ignore
+});
+
 test("tabs share one request, and lose nothing when the leader is closed", async () => {
   const w = scene();
   const pages = Array.from({ length: 8 }, () => w.page());
