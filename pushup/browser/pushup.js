@@ -1152,7 +1152,8 @@ export class PushUp {
     this.token = new Token(this);
     this.feed = new Feed();
     const alone = share === false || (token && user === undefined);
-    this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup 1", this.url, credentials ?? "", user ?? ""]));
+    const shared = ["pushup 1", this.url, credentials ?? "", user ?? "", Boolean(token)];
+    this.lead = new Lead(this, alone ? "" : JSON.stringify(shared));
     this.base = new Connection(this, "base", {
       plan: () => this.#planBase(),
       take: (request, entry) => this.#takeBase(request, entry),

@@ -253,7 +253,7 @@ test("a frozen leader is replaced within ten seconds", async () => {
   assert.notEqual(w.held()[0].tab, tab);
 });
 
-test("tabs of different users, servers or credentials share nothing, nor do those with a token and no user", async () => {
+test("tabs of different users, servers or credentials share nothing, nor do those with a token and no user, or only one with a token", async () => {
   for (const [one, two, requests] of [
     [{ user: "mei" }, { user: "tom" }, 2],
     [{ user: "mei" }, { user: "mei" }, 1],
@@ -262,6 +262,7 @@ test("tabs of different users, servers or credentials share nothing, nor do thos
     [{ credentials: "include" }, {}, 2],
     [{ token: () => "t" }, { token: () => "t" }, 2],
     [{ token: () => "t", user: "mei" }, { token: () => "t", user: "mei" }, 1],
+    [{ token: () => "t", user: "mei" }, { user: "mei" }, 2],
     [{ share: false }, {}, 2],
   ]) {
     const w = scene();
