@@ -386,14 +386,13 @@ class Connection {
   begin() {
     if (this.began) return;
     this.began = this.client.now();
-    this.refusals = 0;
     if (this.trial && !this.streams) this.client.pollFor(this.trialFor);
     this.trial = false;
     this.send("begin");
   }
 
   close() {
-    if (this.lasted) this.failures = 0;
+    if (this.lasted) this.failures = this.refusals = 0;
     this.attempt?.abort();
     this.attempt = this.deadline = null;
     this.began = this.dueAt = 0;
@@ -1162,7 +1161,7 @@ export class PushUp {
     this.own = new Connection(this, "own", {
       plan: () => this.#planOwn(),
       take: (request, entry) => this.#takeOwn(request, entry),
-      refused: ({ sub }, problem) => (sub ? sub.stop(problem) : (this.#saying = undefined)),
+      refused: (request, problem) => this.#ownRefused(request, problem),
     });
     environment.listen((event) => this.#happened(event));
   }
@@ -1434,6 +1433,13 @@ export class PushUp {
       this.lead.split();
       this.split();
     }
+  }
+
+  /** @param {Request} request @param {Problem} problem */
+  #ownRefused({ sub }, problem) {
+    if (!sub) return void (this.#saying = undefined);
+    sub.stop(problem);
+    for (const connection of [this.base, this.own]) connection.failures = connection.refusals = 0; // it was this one's fault
   }
 
   /** The server asks what the user has seen of what it has sent. */

@@ -80,6 +80,7 @@ test("a cursor of the page goes before the stored one, which goes before the pre
   await w.run(1);
   first.tab.close();
   w.publish("a", 3);
+  await w.run(1);
   const again = w.page({}, w.tab(first.tab.storage));
   const stored = again.subscribe(["a"]);
   const given = again.subscribe(["a"], { cursor: "earliest", name: "other" });
@@ -355,6 +356,37 @@ test("a permission that is revoked stops the subscriptions that need it, in all 
   for (const { sub } of refused) assert.equal(sub.state.reason?.status, 403);
   for (const { sub, messages } of fine) assert.deepEqual([sub.state.state, messages], ["live", [1]]);
   assert.equal(w.held().length, 1);
+});
+
+test("channels that are refused together, and not alone, are given up after six refusals", async () => {
+  const w = scene();
+  w.network.delay = () => w.dice.between(5, 10);
+  const { refusal } = w.service;
+  w.service.refusal = function (body, ...given) {
+    const isMixed = ["user:7", "team:3"].every((channel) => body?.channels.includes(channel));
+    return isMixed ? { status: 400, type: "urn:pushup:bad-request" } : refusal.call(this, body, ...given);
+  };
+  const page = w.page();
+  const all = ["user:7", "news", "sport", "team:3"].map((channel) => page.subscribe([channel]));
+  await w.run(60);
+  assert.ok(w.network.log.length < 100, String(w.network.log.length));
+  for (const { sub } of all) assert.deepEqual([sub.state.state, sub.state.reason?.status], ["stopped", 400]);
+});
+
+test("subscriptions that are refused, however many, do not stop the others", async () => {
+  const w = scene();
+  const page = w.page();
+  const cursor = w.service.cursor(0);
+  const fine = page.subscribe(["a"], { cursor });
+  for (let number = 0; number < 10; number++) {
+    w.service.forbidden.add(`secret ${number}`);
+    const { sub } = page.subscribe([`secret ${number}`], { cursor });
+    await w.run(2);
+    assert.equal(sub.state.reason?.status, 403);
+  }
+  await w.run(60);
+  assert.equal(fine.sub.state.state, "live");
+  assert.ok(!fine.states.includes("offline"), String(fine.states));
 });
 
 // Transports.
