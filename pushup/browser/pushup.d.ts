@@ -89,6 +89,7 @@ export interface Subscription {
   readonly cursor: string | undefined;
   readonly channels: ReadonlySet<string>;
   readonly state: State;
+  /** It counts from the cursor. If a handler adds it, messages up to the end of the answer being handled may be missing. */
   add(channel: string): void;
   remove(channel: string): void;
   close(): void;

@@ -217,6 +217,47 @@ test("a channel that a handler removes brings nothing more, also of the same ans
   assert.deepEqual(seen, [[1, ["a"]], [3, ["a"]]]); // prettier-ignore
 });
 
+test("a channel that a handler adds counts from there on if the shared request has it", async () => {
+  const w = scene();
+  w.publish("b", 1);
+  w.publish("a", 2);
+  w.publish("b", 3);
+  await w.run(1);
+  const page = w.page({ transport: "poll" });
+  page.subscribe(["b"], { cursor: w.service.cursor(0) });
+  const messages = [];
+  const { sub } = page.subscribe(["a"], {
+    cursor: w.service.cursor(0),
+    onMessage({ data }) {
+      messages.push(data);
+      sub.add("b");
+    },
+  });
+  await w.run(3);
+  w.publish("b", 4);
+  await w.run(1);
+  assert.deepEqual([messages, sub.state.state], [[2, 3, 4], "live"]);
+});
+
+test("a handler that subscribes to another channel from its subscription's cursor misses nothing of it", async () => {
+  const w = scene();
+  w.publish("a", 1);
+  w.publish("b", 2);
+  await w.run(1);
+  const page = w.page({ transport: "poll" });
+  const messages = [];
+  const { sub } = page.subscribe(["a"], {
+    cursor: w.service.cursor(0),
+    onMessage() {
+      page.subscribe(["b"], { cursor: sub.cursor ?? "earliest", onMessage: ({ data }) => messages.push(data) });
+    },
+  });
+  await w.run(3);
+  w.publish("b", 3);
+  await w.run(1);
+  assert.deepEqual(messages, [2, 3]);
+});
+
 test("tabs share one request, and lose nothing when the leader is closed", async () => {
   const w = scene();
   const pages = Array.from({ length: 8 }, () => w.page());
