@@ -313,6 +313,7 @@ class Connection {
   async open() {
     const request = this.plan();
     if (!request) return this.send("done");
+    if (this.client.now() < this.notBefore) return this.send("end");
     const { signal } = (this.attempt = new AbortController());
     this.request = request;
     this.streams = false;

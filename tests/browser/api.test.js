@@ -540,6 +540,27 @@ test("Retry-After is the least pause, in seconds or as a date", async () => {
   }
 });
 
+test("Retry-After counts also for a page that was asleep meanwhile, or had nothing to ask for", async () => {
+  for (const leave of [
+    ({ tab }) => (tab.happen("pagehide"), () => tab.happen("pageshow")),
+    ({ subscribe, sub }) => (sub.close(), () => subscribe(["b"], { cursor: "now" })),
+  ]) {
+    const w = scene();
+    w.network.faults["503"] = 1;
+    const page = w.page({ transport: "poll" });
+    page.sub = page.subscribe(["a"], { cursor: "now" }).sub;
+    await w.run(0.1);
+    const comeBack = leave(page);
+    await w.run(0.1);
+    comeBack();
+    await w.run(1.5);
+    assert.equal(w.network.log.length, 1, String(leave));
+    w.network.faults = {};
+    await w.run(3);
+    assert.equal(w.held().length, 1);
+  }
+});
+
 test("pauses grow to 30 s, and are random", async () => {
   const w = scene();
   w.network.faults.outage = "refuse";
