@@ -122,7 +122,6 @@ const GREET_ALWAYS = 60_000;
 const JUMP = 5_000; // the clocks differ by more: the machine slept
 const LONGEST_PAUSE = 120_000; // no timer is throttled to more
 const LOOK = 5_000; // at the clocks
-const AWAKE = 10_000; // a hidden page that looks after each `hidden` seconds
 const SELDOM = 300_000; // asking again for what can hardly be
 const CHANNEL_LIMIT = 100;
 const FORGET = 180_000; // a tab that has not been heard of for so long
@@ -1093,7 +1092,11 @@ const OPTIONS = [
   ...["channelLimit", "environment"],
 ];
 /** @type {Record<string, unknown[]>} */
-const CHOICES = { transport: ["auto", "stream", "poll"], credentials: ["omit", "same-origin", "include"] };
+const CHOICES = {
+  transport: ["auto", "stream", "poll"],
+  credentials: ["omit", "same-origin", "include"],
+  hidden: ["continue", "pause"],
+};
 
 /** Throws a TypeError that says what to write. @param {unknown} options @param {string[]} names */
 function checkOptions(options, names) {
@@ -1133,7 +1136,6 @@ export class PushUp {
   #sayAt = 0;
   // The page.
   #frozen = false;
-  #hiddenSince = 0;
   #asleep = false;
 
   /** @param {Options} [options] */
@@ -1208,7 +1210,7 @@ export class PushUp {
   /** @param {number} now */
   #refresh(now) {
     const { lead, base, own } = this;
-    this.#sleepOrWake(now);
+    this.#sleepOrWake();
     if (!this.#active().length) this.feed.start();
     const lists = this.#asleep ? [] : this.#lists();
     lead.offer(lists.length ? lists : null);
@@ -1280,7 +1282,6 @@ export class PushUp {
     this.log("page", this.#asleep ? "asleep" : "awake", event);
     if (event === "freeze" || event === "pagehide") this.#frozen = true;
     if (event === "resume" || event === "pageshow" || seen) this.#frozen = false;
-    if (event === "visibilitychange") this.#hiddenSince = this.now();
     // What is held was asked for by a page in view.
     if (event === "visibilitychange" && this.isAway) this.base.send("want");
     for (const connection of [this.base, this.own]) {
@@ -1293,12 +1294,8 @@ export class PushUp {
     this.check();
   }
 
-  /** @param {number} now */
-  #sleepOrWake(now) {
-    const { hidden } = this.options;
-    // With a number of seconds a hidden page is awake for a while after each.
-    const naps = typeof hidden === "number" && (now - this.#hiddenSince) % (hidden * 1000 + AWAKE) < hidden * 1000;
-    const asleep = this.#frozen || (this.environment.hidden() && (naps || hidden === "pause"));
+  #sleepOrWake() {
+    const asleep = this.#frozen || (this.options.hidden === "pause" && this.environment.hidden());
     if (asleep === this.#asleep) return;
     this.#asleep = asleep;
     this.base.send(asleep ? "sleep" : "wake");

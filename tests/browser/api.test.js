@@ -725,11 +725,10 @@ test("freeze and resume: the same, from the same cursor", async () => {
   assert.deepEqual([messages, sub.state.state], [[1], "live"]);
 });
 
-test("a hidden page continues, pauses, or looks after each time, as it is told", async () => {
-  for (const [hidden, after60, after140] of [
-    ["continue", [1], [1]],
-    ["pause", [], []],
-    [100, [], [1]],
+test("a hidden page continues or pauses, as it is told", async () => {
+  for (const [hidden, seen] of [
+    ["continue", [1]],
+    ["pause", []],
   ]) {
     const w = scene();
     const { tab, subscribe } = w.page({ hidden });
@@ -738,9 +737,7 @@ test("a hidden page continues, pauses, or looks after each time, as it is told",
     tab.show(false);
     w.publish("a", 1);
     await w.run(60);
-    assert.deepEqual(messages, after60, `${hidden} after 60 s`);
-    await w.run(80);
-    assert.deepEqual(messages, after140, `${hidden} after 140 s`);
+    assert.deepEqual(messages, seen, hidden);
     tab.show(true);
     await w.run(1);
     assert.deepEqual(messages, [1]);
@@ -1130,6 +1127,7 @@ test("a mistake in what the page passes throws a TypeError that says what to wri
     [() => push.subscribe(["news"], { url: "http://server" }), /no option url; write one of .*cursor, name$/],
     [make({ transport: "sse" }), /transport must be one of auto, stream, poll/],
     [make({ credentials: true }), /credentials must be one of omit, same-origin, include/],
+    [make({ hidden: 100 }), /hidden must be one of continue, pause/],
     [make({ onstate() {} }), /write onState$/],
     [() => new PushUp("http://server"), /options are an object/],
     [() => new PushUp(() => 1), /options are an object/],
