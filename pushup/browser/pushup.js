@@ -117,7 +117,7 @@ const TOKEN_EARLY = 60_000; // a new token is fetched so long before the old one
 const BRIEF = 1_000; // a token that was good for so long has served its time
 const REVOKED = 2; // tokens in a row, after which no other is asked for
 const REVOKED_PAUSE = 2_000; // tokens from the second of a revocation are refused, and clocks differ
-const GREET = 3_000; // a leader that has not been heard of for so long
+const GREET = 3_000; // a leader that has not been heard of for so long, or less
 const GREET_ALWAYS = 60_000;
 const JUMP = 5_000; // the clocks differ by more: the machine slept
 const LONGEST_PAUSE = 120_000; // no timer is throttled to more
@@ -685,6 +685,7 @@ class Lead {
     this.client = client;
     this.id = client.unique();
     this.lock = name;
+    this.patience = GREET * (1 - client.environment.random() / 2); // the first to greet spares the others
   }
 
   /** @param {string} event @param {any} [message] */
@@ -836,7 +837,7 @@ class Lead {
   }
 
   get greetAt() {
-    return Math.min(Math.max(this.heard, this.greeted) + GREET, this.greeted + GREET_ALWAYS);
+    return Math.min(Math.max(this.heard, this.greeted) + this.patience, this.greeted + GREET_ALWAYS);
   }
 }
 

@@ -295,6 +295,20 @@ test("a frozen leader is replaced within ten seconds", async () => {
   assert.notEqual(w.held()[0].tab, tab);
 });
 
+test("of many tabs that hear nothing, one greets the leader, not each", async () => {
+  const w = scene();
+  const pages = Array.from({ length: 8 }, () => w.page());
+  for (const page of pages) page.subscribe(["a"]);
+  await w.run(20);
+  let greetings = 0;
+  for (const channel of [...w.browser.channels.values()].flatMap((all) => [...all])) {
+    const { postMessage } = channel;
+    channel.postMessage = (data) => ((greetings += data.type === "hello"), postMessage.call(channel, data));
+  }
+  await w.run(50);
+  assert.ok(greetings > 10 && greetings < 60, String(greetings)); // 7 tabs, each every 3 s, would be 117
+});
+
 test("tabs of different users, servers or credentials share nothing, nor do those with a token and no user, or only one with a token", async () => {
   for (const [one, two, requests] of [
     [{ user: "mei" }, { user: "tom" }, 2],
