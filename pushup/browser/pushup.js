@@ -136,7 +136,6 @@ class Trouble extends Error {
   constructor(text, problem = { status: 0 }, pause = 0) {
     super(text);
     this.problem = problem;
-    this.status = problem.status;
     this.pause = pause;
   }
 }
@@ -459,7 +458,8 @@ class Connection {
     const now = this.client.now();
     const { client, lasted } = this;
     if (this.request.sub) this.request.sub.askedAt = now; // others come first
-    const { status, problem } = trouble;
+    const { problem } = trouble;
+    const { status } = problem;
     const pause = isRevoked(problem) ? REVOKED_PAUSE : trouble.pause;
     if (pause) this.notBefore = now + pause;
     const ticketEnded = this.ticket && problem.type === "urn:pushup:ticket-expired";
