@@ -453,7 +453,11 @@ class Connection {
     } else if (deadline && now >= deadline.at) this.#failed(new Trouble("overdue"), deadline.event);
   }
 
-  /** Which event it is when an attempt fails. @param {Trouble} trouble @param {string} event */
+  /**
+   * Which event it is when an attempt fails. First what is no failure (token, ticket); then what the status says; then
+   * whether only streams are to blame; the option `transport` and a failing token() have the last word.
+   * @param {Trouble} trouble @param {string} event
+   */
   #failed(trouble, event) {
     const now = this.client.now();
     const { client, lasted } = this;
@@ -945,7 +949,10 @@ class Subscription {
     return this.answer ? { entry: this.answer, node: undefined } : this.#client.feed.after(this);
   }
 
-  /** Handles everything there is, at once unless a handler makes it wait. */
+  /**
+   * Handles everything there is, at once unless a handler makes it wait. A handler may leap, close, add or remove; so
+   * this compares with what was there before.
+   */
   async pump() {
     if (this.busy) return;
     this.busy = true;
