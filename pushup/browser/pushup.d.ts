@@ -66,8 +66,8 @@ export interface Options extends Handlers {
   user?: string;
   share?: boolean;
   transport?: "auto" | "stream" | "poll";
-  /** What a hidden page does; a number of seconds: asks once in that time. */
-  hidden?: "continue" | "pause" | number;
+  /** What a hidden page does. */
+  hidden?: "continue" | "pause";
   /** True: try again. */
   onRefused?(problem: Problem): boolean | void | Promise<boolean | void>;
   onError?(error: unknown): unknown;
@@ -89,6 +89,7 @@ export interface Subscription {
   readonly cursor: string | undefined;
   readonly channels: ReadonlySet<string>;
   readonly state: State;
+  /** It counts from the cursor. If a handler adds it, messages up to the end of the answer being handled may be missing. */
   add(channel: string): void;
   remove(channel: string): void;
   close(): void;

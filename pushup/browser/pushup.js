@@ -117,12 +117,11 @@ const TOKEN_EARLY = 60_000; // a new token is fetched so long before the old one
 const BRIEF = 1_000; // a token that was good for so long has served its time
 const REVOKED = 2; // tokens in a row, after which no other is asked for
 const REVOKED_PAUSE = 2_000; // tokens from the second of a revocation are refused, and clocks differ
-const GREET = 3_000; // a leader that has not been heard of for so long
+const GREET = 3_000; // a leader that has not been heard of for so long, or less
 const GREET_ALWAYS = 60_000;
 const JUMP = 5_000; // the clocks differ by more: the machine slept
 const LONGEST_PAUSE = 120_000; // no timer is throttled to more
 const LOOK = 5_000; // at the clocks
-const AWAKE = 10_000; // a hidden page that looks after each `hidden` seconds
 const SELDOM = 300_000; // asking again for what can hardly be
 const CHANNEL_LIMIT = 100;
 const FORGET = 180_000; // a tab that has not been heard of for so long
@@ -137,7 +136,6 @@ class Trouble extends Error {
   constructor(text, problem = { status: 0 }, pause = 0) {
     super(text);
     this.problem = problem;
-    this.status = problem.status;
     this.pause = pause;
   }
 }
@@ -313,6 +311,7 @@ class Connection {
   async open() {
     const request = this.plan();
     if (!request) return this.send("done");
+    if (this.client.now() < this.notBefore) return this.send("end");
     const { signal } = (this.attempt = new AbortController());
     this.request = request;
     this.streams = false;
@@ -386,14 +385,13 @@ class Connection {
   begin() {
     if (this.began) return;
     this.began = this.client.now();
-    this.refusals = 0;
     if (this.trial && !this.streams) this.client.pollFor(this.trialFor);
     this.trial = false;
     this.send("begin");
   }
 
   close() {
-    if (this.lasted) this.failures = 0;
+    if (this.lasted) this.failures = this.refusals = 0;
     this.attempt?.abort();
     this.attempt = this.deadline = null;
     this.began = this.dueAt = 0;
@@ -455,11 +453,17 @@ class Connection {
     } else if (deadline && now >= deadline.at) this.#failed(new Trouble("overdue"), deadline.event);
   }
 
-  /** Which event it is when an attempt fails. @param {Trouble} trouble @param {string} event */
+  /**
+   * Which event it is when an attempt fails. First what is no failure (token, ticket); then what the status says; then
+   * whether only streams are to blame; the option `transport` and a failing token() have the last word.
+   * @param {Trouble} trouble @param {string} event
+   */
   #failed(trouble, event) {
     const now = this.client.now();
     const { client, lasted } = this;
-    const { status, problem } = trouble;
+    if (this.request.sub) this.request.sub.askedAt = now; // others come first
+    const { problem } = trouble;
+    const { status } = problem;
     const pause = isRevoked(problem) ? REVOKED_PAUSE : trouble.pause;
     if (pause) this.notBefore = now + pause;
     const ticketEnded = this.ticket && problem.type === "urn:pushup:ticket-expired";
@@ -685,6 +689,7 @@ class Lead {
     this.client = client;
     this.id = client.unique();
     this.lock = name;
+    this.patience = GREET * (1 - client.environment.random() / 2); // the first to greet spares the others
   }
 
   /** @param {string} event @param {any} [message] */
@@ -712,7 +717,12 @@ class Lead {
     };
     if (!this.lock || !locks || !BroadcastChannel) return queueMicrotask(granted);
     if (!this.#channel) {
-      this.#channel = new BroadcastChannel(this.lock);
+      try {
+        this.#channel = new BroadcastChannel(this.lock);
+      } catch {
+        this.lock = ""; // Firefox with cookies blocked
+        return queueMicrotask(granted);
+      }
       this.#channel.onmessage = ({ data }) => this.#receive(data);
     }
     locks
@@ -831,7 +841,7 @@ class Lead {
   }
 
   get greetAt() {
-    return Math.min(Math.max(this.heard, this.greeted) + GREET, this.greeted + GREET_ALWAYS);
+    return Math.min(Math.max(this.heard, this.greeted) + this.patience, this.greeted + GREET_ALWAYS);
   }
 }
 
@@ -939,7 +949,10 @@ class Subscription {
     return this.answer ? { entry: this.answer, node: undefined } : this.#client.feed.after(this);
   }
 
-  /** Handles everything there is, at once unless a handler makes it wait. */
+  /**
+   * Handles everything there is, at once unless a handler makes it wait. A handler may leap, close, add or remove; so
+   * this compares with what was there before.
+   */
   async pump() {
     if (this.busy) return;
     this.busy = true;
@@ -949,21 +962,23 @@ class Subscription {
       const { channels, cursor } = this;
       /** @param {string} channel */
       const isMine = (channel) => this.channels.has(channel);
-      const mine = entry.messages.filter((message) => message.channels.some(isMine));
+      let { last } = this;
       this.answer = this.node = undefined;
       const gaps = entry.gaps.filter((gap) => isMine(gap.channel));
       if (gaps.length && (await this.#tell(gaps))) continue;
       const { snapshot } = entry;
       if (snapshot) this.#call(() => this.begins(snapshot));
-      for (const message of mine) {
+      for (const message of entry.messages) {
+        if (!message.channels.some(isMine)) continue; // a handler may add and remove channels
         const call = () => onMessage?.({ ...message, channels: message.channels.filter(isMine) });
         if (atLeastOnce) await this.#untilItWorks(call);
         else this.#call(call);
+        last = message.id;
       }
       for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
       if (!this.active) break;
       if (cursor !== this.cursor) continue; // it leaps
-      this.last = channels === this.channels ? (mine.at(-1)?.id ?? this.last) : undefined;
+      this.last = channels === this.channels ? last : undefined;
       this.node = node;
       this.start(entry.cursor);
     }
@@ -1085,7 +1100,11 @@ const OPTIONS = [
   ...["channelLimit", "environment"],
 ];
 /** @type {Record<string, unknown[]>} */
-const CHOICES = { transport: ["auto", "stream", "poll"], credentials: ["omit", "same-origin", "include"] };
+const CHOICES = {
+  transport: ["auto", "stream", "poll"],
+  credentials: ["omit", "same-origin", "include"],
+  hidden: ["continue", "pause"],
+};
 
 /** Throws a TypeError that says what to write. @param {unknown} options @param {string[]} names */
 function checkOptions(options, names) {
@@ -1125,7 +1144,6 @@ export class PushUp {
   #sayAt = 0;
   // The page.
   #frozen = false;
-  #hiddenSince = 0;
   #asleep = false;
 
   /** @param {Options} [options] */
@@ -1144,7 +1162,8 @@ export class PushUp {
     this.token = new Token(this);
     this.feed = new Feed();
     const alone = share === false || (token && user === undefined);
-    this.lead = new Lead(this, alone ? "" : JSON.stringify(["pushup 1", this.url, credentials ?? "", user ?? ""]));
+    const shared = ["pushup 1", this.url, credentials ?? "", user ?? "", Boolean(token)];
+    this.lead = new Lead(this, alone ? "" : JSON.stringify(shared));
     this.base = new Connection(this, "base", {
       plan: () => this.#planBase(),
       take: (request, entry) => this.#takeBase(request, entry),
@@ -1153,7 +1172,7 @@ export class PushUp {
     this.own = new Connection(this, "own", {
       plan: () => this.#planOwn(),
       take: (request, entry) => this.#takeOwn(request, entry),
-      refused: ({ sub }, problem) => (sub ? sub.stop(problem) : (this.#saying = undefined)),
+      refused: (request, problem) => this.#ownRefused(request, problem),
     });
     environment.listen((event) => this.#happened(event));
   }
@@ -1199,7 +1218,7 @@ export class PushUp {
   /** @param {number} now */
   #refresh(now) {
     const { lead, base, own } = this;
-    this.#sleepOrWake(now);
+    this.#sleepOrWake();
     if (!this.#active().length) this.feed.start();
     const lists = this.#asleep ? [] : this.#lists();
     lead.offer(lists.length ? lists : null);
@@ -1271,7 +1290,6 @@ export class PushUp {
     this.log("page", this.#asleep ? "asleep" : "awake", event);
     if (event === "freeze" || event === "pagehide") this.#frozen = true;
     if (event === "resume" || event === "pageshow" || seen) this.#frozen = false;
-    if (event === "visibilitychange") this.#hiddenSince = this.now();
     // What is held was asked for by a page in view.
     if (event === "visibilitychange" && this.isAway) this.base.send("want");
     for (const connection of [this.base, this.own]) {
@@ -1284,12 +1302,8 @@ export class PushUp {
     this.check();
   }
 
-  /** @param {number} now */
-  #sleepOrWake(now) {
-    const { hidden } = this.options;
-    // With a number of seconds a hidden page is awake for a while after each.
-    const naps = typeof hidden === "number" && (now - this.#hiddenSince) % (hidden * 1000 + AWAKE) < hidden * 1000;
-    const asleep = this.#frozen || (this.environment.hidden() && (naps || hidden === "pause"));
+  #sleepOrWake() {
+    const asleep = this.#frozen || (this.options.hidden === "pause" && this.environment.hidden());
     if (asleep === this.#asleep) return;
     this.#asleep = asleep;
     this.base.send(asleep ? "sleep" : "wake");
@@ -1348,7 +1362,8 @@ export class PushUp {
   #planOwn() {
     const now = this.now();
     if (this.#asleep) return null;
-    const sub = this.#active().find((each) => this.#isLost(each) && now >= each.askAt);
+    const due = this.#active().filter((each) => this.#isLost(each) && now >= each.askAt);
+    const [sub] = due.sort((one, other) => one.askedAt - other.askedAt);
     if (!sub) return (this.#saying ??= this.#say(now)) ?? null;
     return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? sub.begin, sub };
   }
@@ -1424,6 +1439,13 @@ export class PushUp {
       this.lead.split();
       this.split();
     }
+  }
+
+  /** @param {Request} request @param {Problem} problem */
+  #ownRefused({ sub }, problem) {
+    if (!sub) return void (this.#saying = undefined);
+    sub.stop(problem);
+    for (const connection of [this.base, this.own]) connection.failures = connection.refusals = 0; // it was this one's fault
   }
 
   /** The server asks what the user has seen of what it has sent. */

@@ -40,9 +40,11 @@ function follow({ list, prepend, url, user, token, channels, cursor }) {
 
   async function fetchAgain() {
     for (let seconds = 1; ; seconds = Math.min(seconds * 2, 30)) {
-      const response = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => null);
-      if (response?.ok) {
-        const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      const signal = AbortSignal.timeout?.(15_000); // not in Safari 15
+      const request = { headers: { Accept: "text/html" }, cache: "no-store", signal };
+      const html = await fetch(location.href, request).then(response => response.ok && response.text()).catch(() => "");
+      if (html) {
+        const page = new DOMParser().parseFromString(html, "text/html");
         const fresh = page.getElementById(list);
         if (!fresh) return location.reload(); // it is another page, such as one to log in
         fresh.dataset.pushupState = document.getElementById(list).dataset.pushupState;

@@ -136,6 +136,23 @@ test("a channel without presence", async () => {
   assert.equal(presence.state.reason.detail, "other has no presence");
 });
 
+test("while no question for members gets through, as by a proxy of one's own, other subscriptions go on", async () => {
+  const w = scene();
+  const { fetch } = w.network;
+  w.network.fetch = function (tab, url, init) {
+    return url.includes("/v1/presence") ? Promise.reject(new TypeError("network")) : fetch.call(this, tab, url, init);
+  };
+  const page = w.page();
+  const { presence } = present(w, {}, page);
+  w.publish("a", 1);
+  await w.run(1);
+  const { messages, sub } = page.subscribe(["a"], { cursor: "earliest" });
+  await w.run(60);
+  w.publish("a", 2);
+  await w.run(1);
+  assert.deepEqual([messages, sub.state.state, presence.state.state], [[1, 2], "live", "offline"]);
+});
+
 test("a token is sent with the question, and a new one if it is refused", async () => {
   const w = scene();
   w.service.tokens = new Set(["new"]);

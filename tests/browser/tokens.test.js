@@ -1,5 +1,6 @@
 /** Tokens and tickets that end, are revoked or cannot be had: what a page is told, and how often the application is asked. */
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { scene } from "./support.js";
 
@@ -424,5 +425,17 @@ test("tickets that are shorter than the application's tokens keep the page live"
       assert.ok(asked <= 300 / Math.min(token, 5) + 5, `${what}: asked ${asked} times`);
       assert.equal(w.network.log.at(-1).path, transport === "poll" ? "/v1/poll" : "/v1/events", what);
     }
+  }
+});
+
+test("the functions of the documents: logged out is no token, and an error is an error", async () => {
+  for (const page of ["guide/tokens.md", "start/recipes/who-is-here.md"]) {
+    const text = readFileSync(new URL(`../../docs/${page}`, import.meta.url), "utf8");
+    const [code] = /async function token\(\) \{.*?\n *\}\n/s.exec(text);
+    const answers = { 200: { json: () => "t", text: () => "t" }, 401: {}, 500: {} };
+    const token = (status) =>
+      new Function("fetch", `${code}; return token()`)(async () => ({ status, ok: status === 200, ...answers[status] }));
+    assert.deepEqual([await token(200), await token(401)], ["t", undefined]);
+    await assert.rejects(token(500), /500/);
   }
 });

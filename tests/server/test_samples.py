@@ -35,7 +35,7 @@ from tests.server.blocking_backend import Question, Verdict, web_backend
 from tests.server.caller import Caller, Reply, poll_path
 from tests.server.chromium import chromium
 from tests.server.conftest import Serve
-from tests.server.document_samples import SESSION, TAKEN, flags, sample, samples, samples_in
+from tests.server.document_samples import ROOT, SESSION, TAKEN, flags, sample, samples, samples_in
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, running, wait_until
@@ -639,9 +639,12 @@ def logged(browser: webdriver.Chrome) -> list[str]:
 
 
 def test_in_the_console(serve: Serve, browser: webdriver.Chrome) -> None:
-    """Pasted into the console of one of the server's pages, the lines log what is published, in order."""
+    """Pasted into the console of the page that README.md names, the lines log what is published, in order."""
     with serve() as server, server.caller() as caller:
-        browser.get(f"{server.url}/healthz")
+        (path,) = re.findall("Open <http://127.0.0.1:8080(.*)>, paste", (ROOT / "README.md").read_text())
+        browser.get(f"{server.url}{path}")
+        page_type = browser.execute_script("return document.contentType")
+        assert page_type != "application/json", "Firefox shows this in a page with a policy of its own"
         paste(browser, IN_THE_CONSOLE)
         server.wait_for_held(1)
         for number in range(3):

@@ -142,7 +142,7 @@ def test_a_private_channel(tmp_path: Path, token_for: object, application: str, 
     """A user sees what is published for them, on a page of another origin; no request needs a preflight, and there is
     hardly anything to write. (`token_for` has made the files.)
     """
-    assert [lines_of(FASTAPI), lines_of(DJANGO) + 1, lines_of(FOLLOW)] == [6, 6, 3]
+    assert [lines_of(FASTAPI), lines_of(DJANGO) + 1, lines_of(FOLLOW)] == [6, 6, 7]
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
     line = SERVE.replace("\\\n", " ").replace("_file=", f"_file={tmp_path}/")
