@@ -1,10 +1,10 @@
-"""An HTTP proxy that makes an application's calls to PushUp as slow and unreliable as calls can be.
+"""A reverse proxy that makes an application's calls to PushUp as slow and unreliable as calls can be.
 
 - `/v1/cursor` takes its time, before and after PushUp is asked. Of data that an application reads on the wrong side of
   this call, some is never seen.
-- Of six publications one is lost on its way to PushUp, and the answer to another one on its way back. One that is tried
-  again, with the same `Idempotency-Key`, gets through.
-- While PushUp does not run, the answer is 500. Applications that do not try again after that give up at once.
+- Of six publications one is lost on its way to PushUp, after a while, and the answer to another one on its way back.
+  One that is tried again, with the same `Idempotency-Key`, gets through.
+- While PushUp does not run, the answer is 500.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
 
 CURSOR_SECONDS = 0.4
 """Before and after."""
 
+LOST_SECONDS = 0.5
+"""Until it is known. Others overtake the publication."""
+
 
 @contextmanager
-def bad_proxy() -> Iterator[str]:
-    """Yields its URL."""
+def bad_proxy(address: str) -> Iterator[str]:
+    """Yields its URL. `address`: that of PushUp."""
     keys: list[str | None] = []
 
     def fate(key: str | None) -> int:
@@ -43,17 +45,17 @@ def bad_proxy() -> Iterator[str]:
         def do_POST(self) -> None:
             lost = fate(self.headers["Idempotency-Key"])
             if lost == 2:
+                time.sleep(LOST_SECONDS)
                 return
             status, answer = self._forward()
             if lost != 5:
                 self._answer(status, answer)
 
         def _forward(self) -> tuple[int, bytes]:
-            to = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            connection = http.client.HTTPConnection(to.netloc, timeout=10)
+            connection = http.client.HTTPConnection(address, timeout=10)
             try:
-                connection.request(self.command, to.path, body, dict(self.headers))
+                connection.request(self.command, self.path, body, dict(self.headers))
                 response = connection.getresponse()
                 return response.status, response.read()
             except (OSError, http.client.HTTPException):

@@ -1,6 +1,6 @@
 """docs/start/recipes: each recipe's code and commands, as they stand there, and what somebody sees in a real browser.
 
-The applications reach PushUp through a bad proxy, and PushUp loses what it has in the middle.
+Applications with a blocking client reach PushUp through a bad proxy, and PushUp loses what it has in the middle.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BACK_SECONDS = 60.0
 
 
 PUSH_HOST = "localhost"
-"""The push service; the applications reach it directly."""
+"""The push service."""
 
 INSTALLED = (
     ("pip install . flask\n", "flask run\n"),
@@ -97,10 +97,12 @@ class Recipe:
 
     @contextmanager
     def running(self) -> Iterator[Recipe]:
-        with bad_proxy() as proxy, self._pushup:
+        with bad_proxy(self.address) as proxy, self._pushup:
+            application = self.folder / "app.py"
+            application.write_text(application.read_text().replace(" = Client(PUSHUP", f' = Client("{proxy}"'))
             self.start_pushup()
             port = str(self.page_port)
-            environment = {"FLASK_RUN_PORT": port, "UVICORN_PORT": port, "http_proxy": proxy, "no_proxy": PUSH_HOST}
+            environment = {"FLASK_RUN_PORT": port, "UVICORN_PORT": port}
             with started(self._run, self.page_port, self.folder, **environment):
                 yield self
 
