@@ -9,7 +9,7 @@ export const MUTATIONS = [
     "",
     250,
   ],
-  ["a gap that was told before a subscription joined is not its own", "node.open?.some((channel) => channels.has(channel))", "false", 250],
+  ["a gap that was told before a subscription joined is not its own", "node.open?.some((channel) => channels.has(channel))", "false", 500],
   [
     "the message at which a subscription joins comes again",
     "node.messages.slice(seen + 1)",
