@@ -2,13 +2,8 @@
 
 - `/v1/cursor` takes its time, before and after PushUp is asked. Of data that an application reads on the wrong side of
   this call, some is never seen.
-<<<<<<< HEAD
-- Of six publications one is lost on its way to PushUp, after a while, and the answer to another one on its way back. A
-  publication that is tried again, with the same `Idempotency-Key`, gets through.
-=======
 - Of six publications one is lost on its way to PushUp, after a while, and the answer to another one on its way back.
   One that is tried again, with the same `Idempotency-Key`, gets through.
->>>>>>> fix-js
 - While PushUp does not run, the answer is 500.
 """
 
