@@ -121,6 +121,8 @@ class Publishing:
         key = request.header(b"idempotency-key")
         if len(key) > KEY_LIMIT:
             raise BadRequest(f"Idempotency-Key can have at most {KEY_LIMIT} characters", field="Idempotency-Key")
+        if key and grant.is_of_token:
+            key = f"{grant.subject}\n{key}"  # a page must not use up the key of another; no header contains a new line
         traceparent = traceparent_of(request) if b"traceparent" in request.headers else ""
         command, as_list, ack, seconds = read_publication(
             request.body, key or None, self._limits, grant.key_name, traceparent
@@ -233,9 +235,8 @@ def _draft(channels: tuple[str, ...], data: Raw, given: MessageFields, at: str, 
     for channel in channels:
         check_name(channel, at + "channels")
     if len(memoryview(data)) > limits.message_limit_bytes:
-        raise MessageTooLarge(
-            f"the data of a message can have at most {limits.message_limit_bytes} bytes", field=at + "data"
-        )
+        text = f"the data of a message can have at most {limits.message_limit_bytes} bytes"
+        raise MessageTooLarge(text, field=at + "data")
     if given.event:
         _check_event(given.event, at + "event")
     unread = None if given.unread_after is None and not given.for_ else _unread(given, at)

@@ -332,6 +332,18 @@ def test_a_key_that_may_read() -> None:
     assert status(node.send("poll", [str(channel.id)], KEY)) == 401
 
 
+def test_a_token_cannot_use_up_the_key_of_another_publisher(node: TokenNode) -> None:
+    """Each subject has its own idempotency keys; whoever has publish keys is trusted, and shares them."""
+    bearers = [{"Authorization": f"Bearer {token(sub=sub, pushup={'publish': ['user:7']})}"} for sub in ("7", "8")]
+    for n, who in enumerate((*bearers, WITH_KEY)):
+        answers = []
+        for data in (n, n, "other"):
+            body = {"channels": ["user:7"], "data": data}
+            answers.append(node.call("POST", "/v1/messages", body, **{"Idempotency-Key": "answer:42#3"}, **who))
+        assert [answer.status for answer in answers] == [201, 201, 422]
+        assert answers[0].json["id"] == answers[1].json["id"]
+
+
 @pytest.mark.parametrize("call", ["messages", "channels", "revoke"])
 def test_what_no_token_allows(node: TokenNode, call: str) -> None:
     """A token that may poll everything publishes nothing; and none creates channels, revokes, or sees the server."""
