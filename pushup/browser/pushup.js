@@ -391,10 +391,14 @@ class Connection {
   }
 
   close() {
-    if (this.lasted) this.failures = this.refusals = 0;
+    if (this.lasted) this.forgive();
     this.attempt?.abort();
     this.attempt = this.deadline = null;
     this.began = this.dueAt = 0;
+  }
+
+  forgive() {
+    this.failures = this.refusals = 0;
   }
 
   wait() {
@@ -472,7 +476,7 @@ class Connection {
       this.failures = 0;
       return this.send(ticketEnded || pause ? "end" : "want", trouble);
     }
-    if (this.streams && [404, 405, 406, 501].includes(status))
+    if (this.streams && [404, 405, 406, 501].includes(status) && problem.type !== "urn:pushup:unknown-channel")
       event = "mute"; // a server without streams
     else if (status >= 400 && status < 500 && ![408, 429].includes(status)) event = "refuse";
     else if (event === "fail" && lasted && !status && !["loop", "overdue"].includes(trouble.message)) event = "end";
@@ -804,12 +808,19 @@ class Lead {
     this.#post({ type: "split" });
   }
 
+  /** One of ours was refused, and stopped: the shared request was refused for it. */
+  stopped() {
+    this.#post({ type: "stopped" });
+    this.client.base.forgive();
+  }
+
   /** @param {any} message */
   #receive({ type, tab, lists, ...message }) {
     const { client } = this;
     client.check();
     if (type === "lead") this.send("leader", message);
     if (type === "split") client.split();
+    if (type === "stopped") client.base.forgive();
     if (type === "unread") client.unread();
     if (type === "entry" && this.state === "following" && message.term === this.term) {
       this.heard = client.now();
@@ -979,7 +990,7 @@ class Subscription {
       if (!this.active) break;
       if (cursor !== this.cursor) continue; // it leaps
       this.last = channels === this.channels ? last : undefined;
-      this.node = node;
+      this.node = channels === this.channels ? node : undefined;
       this.start(entry.cursor);
     }
     this.busy = false;
@@ -1445,7 +1456,8 @@ export class PushUp {
   #ownRefused({ sub }, problem) {
     if (!sub) return void (this.#saying = undefined);
     sub.stop(problem);
-    for (const connection of [this.base, this.own]) connection.failures = connection.refusals = 0; // it was this one's fault
+    this.own.forgive();
+    this.lead.stopped();
   }
 
   /** The server asks what the user has seen of what it has sent. */

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Generic, cast
 
+from msgspec.structs import replace
+
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel, Touched
 from pushup.core.cursor import Cursor
@@ -181,7 +183,7 @@ class HeldPolls(Generic[H]):
 
         It looks at no more polls than that, and moves no more names to a new state. A poll that stays, or for which
         there is nothing because of its time range, waits on. It is not read again if another channel woke it, too. No
-        poll stays when a channel was closed: if it asked for that by its id, another one with the name is not meant.
+        poll stays when a channel was closed: one that asked for it by its id does not mean another with its name.
         """
         answers = []
         index, migration = self._index, self._migration
@@ -244,6 +246,8 @@ class HeldPolls(Generic[H]):
             for waiters in subscription.waiters:
                 channel = remembered(waiters.name) or state.channels.absent(waiters.name)
                 known = channel.known_dropped_sequence
+                if 0 <= seen < channel.closed_sequence and waiters.name not in selection.channels:
+                    channel = replace(channel, messages=None)  # asked for by its id: what it has is of another
                 channels.append(channel)
                 missed.append(known if known > waiters.missed_sequence else waiters.missed_sequence)
             cursor = Cursor("", 0) if seen == EPOCH_ENDED else Cursor(last.epoch, seen)

@@ -444,7 +444,40 @@ test("subscriptions that are refused, however many, do not stop the others", asy
   assert.ok(!fine.states.includes("offline"), String(fine.states));
 });
 
+test("nor do those that are refused in other tabs", async () => {
+  const w = scene();
+  const cursor = w.service.cursor(0);
+  const fine = w.page().subscribe(["a"], { cursor });
+  await w.run(10);
+  for (let number = 0; number < 10; number++) {
+    w.service.forbidden.add(`secret ${number}`);
+    const other = w.page();
+    const { sub } = other.subscribe([`secret ${number}`], { cursor });
+    await w.run(2);
+    assert.equal(sub.state.reason?.status, 403);
+    other.tab.close();
+  }
+  await w.run(60);
+  assert.equal(fine.sub.state.state, "live");
+});
+
 // Transports.
+
+test("a channel that does not exist is no reason to do without streams", async () => {
+  const w = scene();
+  const { refusal } = w.service;
+  w.service.refusal = function (body, ...given) {
+    const isGone = body?.channels.includes("17");
+    return isGone ? { status: 404, type: "urn:pushup:unknown-channel" } : refusal.call(this, body, ...given);
+  };
+  const page = w.page();
+  const { sub } = page.subscribe(["17"]);
+  await w.run(10);
+  assert.deepEqual([sub.state.state, sub.state.reason?.status], ["stopped", 404]);
+  page.subscribe(["a"]);
+  await w.run(10);
+  assert.equal(w.held()[0].path, "/v1/events");
+});
 
 test("no first byte of a stream in 3 s: long polls, for 30 minutes, also after a reload", async () => {
   const w = scene();

@@ -394,6 +394,20 @@ def test_an_error_ends_the_stream_with_an_event(node: InMemoryNode) -> None:
     assert (node.streaming.count, node.polls.count) == (0, 0)
 
 
+@pytest.mark.parametrize("form", ["poll", "events"])
+def test_a_channel_that_is_closed_and_opened_again_at_once(node: InMemoryNode, form: str) -> None:
+    """Who asked for it by its id gets nothing of the new one, also if both entries come before it is answered."""
+    channel = node.call("POST", "/v1/channels", {"name": "a"}).json
+    waiting = node.begin("GET", f"/v1/{form}?channel={channel['id']}&cursor=e-1")
+    node.call("DELETE", "/v1/channels/a")
+    node.publish("a", data=1)
+    if form == "poll":
+        (answer,) = waiting.answers
+        assert (answer.closed, answer.messages) == (("a",), ())
+    else:
+        assert [event.event for event in take(waiting)] == ["closed", "", "error"]
+
+
 def test_equal_events_are_encoded_once(node: InMemoryNode) -> None:
     """A message for many streams is one object of bytes."""
     first, second = (open_stream(node, "channel=a&cursor=e-0") for _ in range(2))
