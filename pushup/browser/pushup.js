@@ -385,20 +385,17 @@ class Connection {
   begin() {
     if (this.began) return;
     this.began = this.client.now();
+    this.refusals = 0;
     if (this.trial && !this.streams) this.client.pollFor(this.trialFor);
     this.trial = false;
     this.send("begin");
   }
 
   close() {
-    if (this.lasted) this.forgive();
+    if (this.lasted) this.failures = 0;
     this.attempt?.abort();
     this.attempt = this.deadline = null;
     this.began = this.dueAt = 0;
-  }
-
-  forgive() {
-    this.failures = this.refusals = 0;
   }
 
   wait() {
@@ -808,19 +805,12 @@ class Lead {
     this.#post({ type: "split" });
   }
 
-  /** One of ours was refused, and stopped: the shared request was refused for it. */
-  stopped() {
-    this.#post({ type: "stopped" });
-    this.client.base.forgive();
-  }
-
   /** @param {any} message */
   #receive({ type, tab, lists, ...message }) {
     const { client } = this;
     client.check();
     if (type === "lead") this.send("leader", message);
     if (type === "split") client.split();
-    if (type === "stopped") client.base.forgive();
     if (type === "unread") client.unread();
     if (type === "entry" && this.state === "following" && message.term === this.term) {
       this.heard = client.now();
@@ -1456,8 +1446,7 @@ export class PushUp {
   #ownRefused({ sub }, problem) {
     if (!sub) return void (this.#saying = undefined);
     sub.stop(problem);
-    this.own.forgive();
-    this.lead.stopped();
+    for (const connection of [this.base, this.own]) connection.failures = connection.refusals = 0; // it was this one's fault
   }
 
   /** The server asks what the user has seen of what it has sent. */
