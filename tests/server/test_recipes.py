@@ -514,6 +514,7 @@ def test_web_push(browser: webdriver.Chrome, tmp_path: Path) -> None:
 
         browser.get(recipe.url)
         wait_for(browser, "#messages li", "Ann: seen", "Ann: not seen")
+        assert notifications(browser) == [], "and the service worker is ready"
         browser.execute_cdp_cmd("ServiceWorker.enable", {})
         push = {"origin": recipe.url, "registrationId": "0", "data": service.received[0]}
         browser.execute_cdp_cmd("ServiceWorker.deliverPushMessage", push)
