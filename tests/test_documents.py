@@ -65,7 +65,7 @@ GAPS = {*get_args(GapReason)}
     [
         ("docs/guide/http.md", r"^\| `gaps` \|.*?cursor `until`\.(.*)", GAPS),
         ("docs/internals/protocol.md", r"\*\*GAP-2\*\* `reason`(.*)", GAPS),
-        ("docs/guide/openapi.yaml", r"^    Gap:(?s:.*?)reason: .*enum: \[(.*?)\]", GAPS),
+        ("docs/guide/openapi.yaml", r"^    Gap:(?s:.*?)reason: .*examples: \[(.*?)\]", GAPS),
         ("docs/guide/browser.md", r"`reason` is (.*?)\.", GAPS),
         ("pushup/browser/pushup.d.ts", r"interface Gap \{(?s:.*?)/\*\*(.*?)\*/", GAPS),
         (

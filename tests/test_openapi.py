@@ -28,6 +28,15 @@ DOCS = Path(__file__).parents[1] / "docs"
 DOCUMENT: dict[str, Any] = yaml.safe_load((DOCS / "guide" / "openapi.yaml").read_text())
 SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
 
+API = DOCS.parent / "pushup" / "net" / "api"
+
+OPERATIONS: dict[tuple[str, str], Any] = {
+    (method.upper(), path): operation
+    for path, item in DOCUMENT["paths"].items()
+    for method, operation in item.items()
+    if method in ("get", "post", "delete", "put", "patch")
+}
+
 REQUESTS: dict[str, type[Struct]] = {
     "Message": schemas.MessageBody,
     "Publication": schemas.PublicationBody,
@@ -60,12 +69,13 @@ RESPONSES: dict[str, type[Struct]] = {
 
 
 def test_every_call_is_there() -> None:
-    """The calls of the document are those in the table of `net.api.application`."""
-    source = (DOCS.parent / "pushup" / "net" / "api" / "application.py").read_text()
+    """The calls of the document are those in the table of `net.api.application`; those that ask for a right say so."""
+    source = (API / "application.py").read_text()
     table = set(re.findall(r'Call\("([A-Z]+)", "([^"]+)"', source)) | {("GET", f"/v1/{name}") for name in NAMES}
     assert len(table) > 10
-    methods = ("get", "post", "delete", "put", "patch")
-    assert {(m.upper(), path) for path, item in DOCUMENT["paths"].items() for m in item if m in methods} == table
+    assert OPERATIONS.keys() == table
+    asking = set(re.findall(r'Call\("([A-Z]+)", "([^"]+)", [^"\n]*, "', source)) | {("DELETE", "/v1/messages")}
+    assert {call for call, operation in OPERATIONS.items() if operation.get("security")} == asking
 
 
 @pytest.mark.parametrize("name", [*REQUESTS, *RESPONSES])
@@ -107,6 +117,14 @@ def test_limits_are_the_defaults() -> None:
 
 def test_reserved_events_are_excluded() -> None:
     assert set(SCHEMAS["EventName"]["not"]["enum"]) == RESERVED_EVENTS
+
+
+def test_every_event_has_one_schema() -> None:
+    """Those that streams send."""
+    names = set(re.findall(r'\.event % \(b"(\w+)"', (API / "event_encoding.py").read_text()))
+    assert len(names) > 4
+    assert {each["properties"]["event"]["const"] for each in SCHEMAS["Event"]["oneOf"][1:]} == names
+    assert set(SCHEMAS["ServerSentEvent"]["oneOf"][-1]["properties"]["event"]["not"]["enum"]) == names | {"cursor"}
 
 
 def test_the_parameters_of_a_poll_are_there() -> None:

@@ -282,7 +282,7 @@ window.EventSource = class extends EventSource {
     opened.push(this);
   }
 };
-const getToken = async () => tokens.shift();
+const getToken = async () => tokens.shift() ?? Promise.reject("not now");
 const show = message => got.push(message.data);
 %s
 follow(arguments[2]);
@@ -293,7 +293,9 @@ follow(arguments[2]);
 @pytest.mark.parametrize("is_same_origin", [True, False])
 def test_event_source_with_a_url_ticket(browser: webdriver.Chrome, tmp_path: Path, is_same_origin: bool) -> None:
     """A page of PushUp's own origin, or of another: the stream ends with its token, and the `EventSource` for good, by
-    204. With the next ticket the page continues where it was, also if nothing had come. The log shows no ticket."""
+    204. With the next ticket the page continues where it was, also if nothing had come, or there was none at first.
+    After a gap it is loaded again. The log shows no ticket.
+    """
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "page.html").write_text("<!doctype html><title>page</title>")
     issuers = TokenIssuer(3.0, poll=["user:7"]), TokenIssuer(60.0, poll=["user:7"])
@@ -305,7 +307,8 @@ def test_event_source_with_a_url_ticket(browser: webdriver.Chrome, tmp_path: Pat
         caller = stack.enter_context(server.caller())
         browser.get(f"{server.url}/healthz" if is_same_origin else f"{site}/page.html")
         script = EVENT_SOURCE % sample("docs/guide/tokens.md", "async function follow")
-        browser.execute_script(script, server.url, [issuer.token() for issuer in issuers], caller.cursor())
+        first, second = (issuer.token() for issuer in issuers)
+        browser.execute_script(script, server.url, [first, None, second], caller.cursor())
         tab = browser.current_window_handle
         wait_until(lambda: server.metric("streams") == 1, "a stream")
         if not is_same_origin:
@@ -320,4 +323,6 @@ def test_event_source_with_a_url_ticket(browser: webdriver.Chrome, tmp_path: Pat
         assert re.findall(r"GET /v1/events\?\S* (\d+)", log) == ["200", "204", "200"]
         assert ticket.rpartition(".")[2] not in log
         assert "ticket=" not in log
+        browser.execute_script(script, server.url, [second], "lost-1")
+        wait_in_tab(browser, tab, "window.got", None)
         browser.get("about:blank")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Unread
 from pushup.core.commands import (
     ChannelState,
     Close,
@@ -102,6 +103,14 @@ def test_a_fingerprint_never_changes() -> None:
     """Checkpoints keep it: a publication that is repeated after an upgrade must be recognized."""
     command = batch(draft("a", "é", data='"x"'), draft("b", data="[1]"), key="k")
     assert command.fingerprint == "34764577f6e44ad30312697c08ec75df"
+
+
+def test_what_a_fingerprint_includes() -> None:
+    """Also the order of channels, and by when who should read a message (KEY-2)."""
+    one = draft("a", "b")
+    readers = [(1.0, ("ann", "bob")), (2.0, ("ann", "bob")), (1.0, ("bob", "ann"))]
+    others = [draft("b", "a"), draft("a", "b", event="x"), *(replace(one, unread=Unread(*each)) for each in readers)]
+    assert len({batch(each).fingerprint for each in (one, *others)}) == 6
 
 
 def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing() -> None:

@@ -40,7 +40,7 @@ DJANGO_SAMPLE = sample(PAGE, "from django.db")
 DJANGO_RELAY = sample(PAGE, "python manage.py")
 SQLALCHEMY_SAMPLE = sample(PAGE, "from pushup.outbox.sqlalchemy")
 RELAY = sample(PAGE, "pushup outbox")
-THREAD = sample(PAGE, "from pushup.client")
+THREAD = sample(PAGE, "import threading")
 NOTIFY = sample(PAGE, "CREATE FUNCTION pushup_outbox_notify")
 IN_ORDER = sample(PAGE, "CREATE FUNCTION pushup_outbox_order")
 DATABASE_URL = "postgresql://shop@localhost/shop"
@@ -267,7 +267,7 @@ def test_a_relay_in_a_thread(shared: Postgres, engine: Engine, pushup: Server) -
     Base.metadata.create_all(engine)
     try:
         exec(SQLALCHEMY_SAMPLE, {"Session": Session, "engine": engine, "order": Order(id=7)})
-        names: dict[str, Any] = {"threading": threading}
+        names: dict[str, Any] = {}
         program = THREAD.replace(DATABASE_URL, shared.url).replace(PUSHUP_URL, pushup.url)
         start, stop, _ = program.partition("relay.stop()")
         before = threading.active_count()

@@ -270,8 +270,14 @@ def test_chat(browser: webdriver.Chrome, tmp_path: Path) -> None:
 
 
 def test_who_is_here(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    """Ann and Ben see each other come, type and go, also over a reload; nobody is told what he types himself."""
+    """Ann and Ben see each other come, type and go, also over a reload; nobody is told what he types himself.
+
+    Nobody else may publish.
+    """
     with Recipe("who-is-here", tmp_path).running() as recipe, chromium() as bens:
+        with Caller(recipe.address) as caller:
+            message = {"channels": ["room:lobby"], "data": "from nobody"}
+            assert caller.call("POST", "/v1/messages", message).status == 401
         for each, user in ((browser, "Ann"), (bens, "Ben")):
             each.get(recipe.url)
             fill_in(each, "Log in", user=user)

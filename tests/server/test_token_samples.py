@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tomllib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from tests.server.redis_server import free_port
 from tests.server.server_process import running, wait_until
 
 PAGE = "docs/guide/tokens.md"
-SERVE = sample(PAGE, "pushup serve --set token_issuer")
+MAKE, SERVE = sample(PAGE, "(umask 077").split("\n", 1)
 SIGN = sample(PAGE, "import time\nfrom")
 POLL = sample(PAGE, "GET /v1/poll?channel=user:7")
 ISSUERS = sample(PAGE, "[[token_issuers]]")
@@ -35,17 +36,12 @@ FASTAPI = sample(PAGE, "import jwt, time")
 DJANGO = sample(PAGE, "import time, jwt")
 FOLLOW = sample(PAGE, '<script type="module">')
 
-KEY = "a-publish-key-of-the-application"
-
 
 @pytest.fixture
 def token_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """The function of the page, beside the files that it names."""
+    """The function of the page, beside the files that it makes."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "token_secrets").write_text("0123456789abcdef" * 4 + "\n")
-    (tmp_path / "publish_keys").write_text(KEY)
-    for name in ("token_secrets", "publish_keys"):
-        (tmp_path / name).chmod(0o600)
+    subprocess.run(["sh", "-c", MAKE], check=True)
     names: dict[str, Any] = {}
     exec(SIGN, names)
     return names["token_for"]  # type: ignore[no-any-return]
@@ -67,9 +63,8 @@ def test_a_token_and_its_revocation(tmp_path: Path, token_for: Callable[[str], s
                 body = {"channels": [channel], "data": 1}
                 assert caller.call("POST", "/v1/messages", body, headers=head).status == status, channel
             command = REVOKE.replace("http://127.0.0.1:8080", server.url)
-            environment = {**os.environ, "KEY": KEY}
             shell = ["sh", "-c", f"{command.strip()} -s"]
-            said = subprocess.run(shell, env=environment, capture_output=True, check=True)
+            said = subprocess.run(shell, capture_output=True, check=True)
             assert json.loads(said.stdout).keys() == json.loads(REVOKED).keys()
             refused = caller.call(method, f"{target}&timeout=0", headers=head)
             assert (refused.status, refused.value["type"]) == (401, "urn:pushup:revoked")
@@ -89,12 +84,14 @@ const show = data => list.append(Object.assign(document.createElement("li"), {te
 </script>
 """
 FASTAPI_APPLICATION = f"""
-from fastapi import Cookie, Depends, FastAPI
+from fastapi import Cookie, Depends, FastAPI, HTTPException
 from fastapi.responses import FileResponse
 
 app = FastAPI()
 
-def current_user(user: str = Cookie()):
+def current_user(user: str | None = Cookie(None)):
+    if user is None:
+        raise HTTPException(401)
     return user
 
 @app.get("/")
@@ -106,9 +103,7 @@ DJANGO_APPLICATION = f"""
 from types import SimpleNamespace
 import django
 from django.conf import settings
-from django.contrib.auth.decorators import login_required
 from django.core.wsgi import get_wsgi_application
-from django.http import HttpResponse, JsonResponse
 from django.urls import path
 
 def users(get_response):
@@ -124,7 +119,7 @@ settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="x", M
 def page(request):
     return HttpResponse(open("page.html"))
 
-urlpatterns = [path("push-token", login_required(push_token)), path("", page)]
+urlpatterns = [path("push-token", push_token), path("", page)]
 app = get_wsgi_application()
 """
 
@@ -142,7 +137,7 @@ def test_a_private_channel(tmp_path: Path, token_for: object, application: str, 
     """A user sees what is published for them, on a page of another origin; no request needs a preflight, and there is
     hardly anything to write. (`token_for` has made the files.)
     """
-    assert [lines_of(FASTAPI), lines_of(DJANGO) + 1, lines_of(FOLLOW)] == [6, 6, 7]
+    assert [lines_of(FASTAPI), lines_of(DJANGO) + 1, lines_of(FOLLOW)] == [6, 8, 7]
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
     line = SERVE.replace("\\\n", " ").replace("_file=", f"_file={tmp_path}/")
@@ -154,14 +149,17 @@ def test_a_private_channel(tmp_path: Path, token_for: object, application: str, 
         address = str(port) if server[0] == "uvicorn" else f"127.0.0.1:{port}"
         stack.enter_context(started([*server, address], port, tmp_path))
         driver = stack.enter_context(chromium())
-        driver.get(f"{origin}/push-token")  # a page of this origin, to set the cookie
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(f"{origin}/push-token")  # nobody has logged in
+        driver.get(f"{origin}/nothing")  # a page of this origin, to set the cookie
         driver.add_cookie({"name": "user", "value": "7"})
         driver.get(origin)
         pushup.wait_for_held(1)
         with pushup.caller() as caller:
+            head = {"Authorization": f"Bearer {Path('publish_keys').read_text().strip()}"}
             for user in "78":
                 body = {"channels": [f"user:{user}"], "data": f"for {user}"}
-                caller.call("POST", "/v1/messages", body, headers={"Authorization": f"Bearer {KEY}"})
+                caller.call("POST", "/v1/messages", body, headers=head)
         wait_until(lambda: bool(driver.find_elements(By.TAG_NAME, "li")), "the message")
         assert [item.text for item in driver.find_elements(By.TAG_NAME, "li")] == ["for 7"]
         log = "\n".join(pushup.log_lines())

@@ -16,9 +16,9 @@ from tests.server.document_samples import sample
 from tests.server.redis_server import free_port
 from tests.server.server_process import wait_until
 
-SERVE = sample("docs/start/tutorial.md", "pip install")
+SERVE = sample("docs/start/tutorial.md", "python3 -m venv")
 APPLICATION = sample("docs/start/tutorial.md", "import json")
-RUN = sample("docs/start/tutorial.md", "flask run")
+RUN = sample("docs/start/tutorial.md", ". ~")
 
 
 @pytest.fixture
@@ -45,13 +45,14 @@ def add(browser: webdriver.Chrome, text: str) -> None:
 def test_the_tutorial(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """Two windows, a note, an outage: each does what the tutorial says."""
     port, page_port = free_port(), free_port()
-    install, serve = SERVE.splitlines()
+    make, activate, install, serve = SERVE.splitlines()
+    assert (make, activate) == ("python3 -m venv ~/live", ". ~/live/bin/activate")
     assert install == "pip install . flask"  # tests/server/test_wheel.py installs what this does
     serve_words = serve.replace("127.0.0.1:5000", f"127.0.0.1:{page_port}").split()
     assert serve_words[0] == "pushup"
     command = [*serve_words, "--listen", f"127.0.0.1:{port}"]
     (tmp_path / "app.py").write_text(APPLICATION.replace("127.0.0.1:8080", f"127.0.0.1:{port}"))
-    assert RUN == "flask run\n"
+    assert RUN.splitlines() == [activate, "flask run"]
     with started(["flask", "run"], page_port, tmp_path, FLASK_RUN_PORT=str(page_port)):
         with started(command, port, tmp_path) as server:
             url = f"http://127.0.0.1:{page_port}"

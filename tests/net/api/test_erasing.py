@@ -141,7 +141,10 @@ def test_other_methods_get_405(node: InMemoryNode) -> None:
 
 
 def test_a_key_deletes_where_it_may_change_channels(keyed: InMemoryNode) -> None:
-    """The right must include all channels of a message. Who may not delete it is not told whether it exists."""
+    """The right must include all channels of one message, or the channel whose messages all go, from their others too.
+
+    Who may not delete a message is not told whether it exists.
+    """
     mine, shared, other = say(keyed, "chat:1", **ALL), say(keyed, "chat:1", "x", **ALL), say(keyed, "x", **ALL)
     details = set()
     for id_ in (shared, other, "e-99", "zzz-1"):
@@ -152,6 +155,7 @@ def test_a_key_deletes_where_it_may_change_channels(keyed: InMemoryNode) -> None
     assert delete(keyed, f"/{mine}", **CHAT) == (200, 1)
     assert delete(keyed, "?channel=x", **CHAT) == FORBIDDEN
     assert delete(keyed, "?channel=chat:1", **CHAT) == (200, 1)
+    assert [message.id for message in keyed.poll("channel=x").messages] == [other]
     assert delete(keyed, f"/{other}", **PUBLISHER) == FORBIDDEN
     assert delete(keyed, f"/{other}", **OPERATOR) == FORBIDDEN
     assert delete(keyed, f"/{other}") == (401, "urn:pushup:unauthorized")

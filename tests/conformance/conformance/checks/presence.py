@@ -128,8 +128,9 @@ def lists_who_follows(t: Trial) -> None:
 
 @must("PRESENCE-2", *NEEDS)
 def shows_members_to_readers_alone(t: Trial) -> None:
-    """Who may not poll the channel gets 401 or 403; a channel without members 404, and two channels 400."""
+    """Who may not poll the channel gets 401 or 403; a channel whose members are not kept 404, two channels 400."""
     name, other = _room(t), t.channel()
+    t.same("the number of members at first", _list(t, name)["count"], 0)
     _visit(t, name, "ann")
     target = f"/v1/presence?channel={name}"
     t.status(t.client().call("GET", target, **_fields(t, other, "eve")), 401, 403)
