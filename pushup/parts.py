@@ -35,6 +35,7 @@ from pushup.net.api.channel_rules import ChannelRule, PollRule
 from pushup.net.api.request_log import RequestLog
 from pushup.net.application_interface import Application
 from pushup.net.proxies import ClientField, TrustedProxies
+from pushup.net.reserve import RESERVED_CONNECTIONS
 from pushup.node.node import Node
 from pushup.settings.digests import digests
 from pushup.settings.settings import Settings, SettingsError
@@ -168,6 +169,13 @@ class StateLock(Service):
 def logged(apis: list[Api], clock: IReactorTime, settings: Settings) -> list[Application]:
     """What answers requests; at log level debug it logs each of them."""
     return [RequestLog(api, clock) if settings.server.log_level == "debug" else api for api in apis]
+
+
+def other_connections(settings: Settings) -> tuple[int, int]:
+    """How many there may be besides those of clients: to the application, and of operators."""
+    backends = settings.authorization.authorize_at_most
+    backends += settings.webhook.webhook_at_most if settings.webhook.webhook_url else 0
+    return backends, RESERVED_CONNECTIONS * (2 if settings.server.operator_listen else 1)
 
 
 def make_authorization(settings: AuthorizationSettings, host: Host) -> Authorization | None:

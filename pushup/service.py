@@ -55,7 +55,6 @@ from pushup.net.api.streaming import Streaming
 from pushup.net.api.turns import PublisherTurns
 from pushup.net.edge import Edge
 from pushup.net.listener import is_public, open_sockets
-from pushup.net.reserve import RESERVED_CONNECTIONS
 from pushup.net.wait import STRATEGIES
 from pushup.node.node import Node
 from pushup.node.node_metrics import node_metrics
@@ -71,6 +70,7 @@ from pushup.parts import (
     make_tokens,
     make_url_tickets,
     make_webhook_sender,
+    other_connections,
 )
 from pushup.service_tree import InOrder, Part
 from pushup.settings.digests import digests
@@ -164,12 +164,7 @@ class PushUpService(InOrder):
             make_api(shows_metrics=shows_metrics, shows_dashboard=shows_dashboard),
             make_api(only_for_operators=True),
         ]
-        kinds = 2 if settings.server.operator_listen else 1
-        backends = settings.authorization.authorize_at_most
-        backends += settings.webhook.webhook_at_most if settings.webhook.webhook_url else 0
-        connections, reserved = host.connection_limit(
-            settings.edge.connections_limit, backends, kinds * RESERVED_CONNECTIONS
-        )
+        connections, reserved = host.connection_limit(settings.edge.connections_limit, *other_connections(settings))
         application, operators = logged(self._apis, self._clock, settings)
         self.edge = Edge(
             application=application,
@@ -181,7 +176,7 @@ class PushUpService(InOrder):
             limits=structs.replace(settings.edge, connections_limit=connections),
             request_limits=settings.request,
             metrics=host.metrics,
-            reserved_connections=reserved // kinds,
+            reserved_connections=reserved // (2 if settings.server.operator_listen else 1),
             proxies=make_proxies(settings),
         )
         node.draining.on_out = self.edge.begin_drain

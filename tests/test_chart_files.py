@@ -44,13 +44,19 @@ def default(name: str) -> Any:
     return value
 
 
-def names(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, bool]]:
-    """Each value that has a default, and whether the schema knows it; the schema's further names as well."""
+def names(values: dict[str, Any], schema: dict[str, Any], shared: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Each value that has a default, and whether the schema knows it; the schema's further names as well.
+
+    `shared`: the definitions that the schema refers to.
+    """
     properties = schema["properties"]
     for name in values.keys() | properties.keys() - {"global"}:
         yield path + name, name in values and name in properties
-        if "properties" in properties.get(name, {}):
-            yield from names(values[name], properties[name], f"{path}{name}.")
+        inner = properties.get(name, {})
+        if "$ref" in inner:
+            inner = shared[inner["$ref"].removeprefix("#/definitions/")]
+        if "properties" in inner:
+            yield from names(values[name], inner, shared, f"{path}{name}.")
 
 
 def test_the_table_in_the_readme_has_all_values() -> None:
@@ -65,7 +71,7 @@ def test_the_table_in_the_readme_has_all_values() -> None:
 def test_the_schema_knows_all_values_and_no_others() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
-    assert [name for name, known in names(values, schema) if not known] == []
+    assert [name for name, known in names(values, schema, schema["definitions"]) if not known] == []
 
 
 def test_the_image_is_the_one_of_the_project() -> None:

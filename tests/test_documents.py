@@ -52,6 +52,17 @@ def test_every_metric_is_documented() -> None:
         assert f"`{family.name}" in text, family.name
 
 
+def test_every_backend_is_documented() -> None:
+    """docs/operate/monitoring.md names each value of the label `backend`; the alerts ask for some of them."""
+    made = re.findall(r'\.(?:backend|helpers)\("(\w+)"', (ROOT / "pushup" / "parts.py").read_text())
+    row = re.search(r"calls of a backend \((.*?)\)", (DOCS / "operate" / "monitoring.md").read_text())
+    assert row is not None
+    assert {*re.findall(r"`(\w+)`", row[1])} == {*made}
+    asked = re.search(r'backend=~"(.*?)"', (ROOT / "deploy" / "monitoring" / "alerts.yml").read_text())
+    assert asked is not None
+    assert {*asked[1].split("|")} < {*made}
+
+
 def test_the_format_of_what_is_stored_is_documented() -> None:
     """docs/operate/upgrades.md names the one that this tree uses."""
     assert f"has a format, now {FORMAT}. " in (DOCS / "operate" / "upgrades.md").read_text()

@@ -30,6 +30,16 @@ def test_an_action_has_one_commit_in_all_workflows() -> None:
     assert len(set(pinned)) == len({action for action, _ in pinned})
 
 
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_git_trusts_the_checkout_in_a_container(workflow: Path) -> None:
+    """There root runs git, and another user owns the files: git would refuse to list them."""
+    for name, job in _jobs(workflow.name).items():
+        if "container" in job:
+            steps = [step.get("run") or step["uses"].partition("@")[0] for step in job["steps"]]
+            after = steps.index("actions/checkout") + 1
+            assert steps[after] == 'git config --global --add safe.directory "$GITHUB_WORKSPACE"', name
+
+
 def test_nothing_is_published_before_everything_is_tested_and_built() -> None:
     """Each job with a right to write, other than that which pushes the parts of the image, waits for all that build."""
     jobs: dict[str, Any] = _jobs("release.yml")

@@ -18,12 +18,12 @@ from urllib.request import urlopen
 import click
 import psutil
 
-from pushup.backends.authorization import AuthorizationSettings
 from pushup.cli.bench_load import HeldPolls, LoadError, Published, publish
 from pushup.core.limits import Limits
 from pushup.host.process_limits import RESERVED_FILES, raise_file_limit, usable_cores
 from pushup.net.edge_limits import EdgeLimits
-from pushup.net.reserve import RESERVED_CONNECTIONS
+from pushup.parts import other_connections
+from pushup.settings.settings import Settings
 from pushup.workers.worker_process import path_flags
 
 SPARE_FILES = 300
@@ -169,7 +169,7 @@ def _wait_for_held(address: tuple[str, int], count: int) -> None:
 
 def _suggested(cores: int, memory: int, files: int, bytes_of_poll: float) -> Iterator[str]:
     """Lines of a settings file: half of the memory is for polls, a quarter for messages."""
-    by_files = files - RESERVED_FILES - RESERVED_CONNECTIONS - AuthorizationSettings().authorize_at_most
+    by_files = files - RESERVED_FILES - sum(other_connections(Settings()))
     by_memory = int(memory / 2 / cores / max(bytes_of_poll, 1000))
     connections = min(EdgeLimits().connections_limit, by_files, by_memory)
     processes = cores + 1 if cores > 1 else 1

@@ -26,8 +26,9 @@ from pushup.broadcast.redis.connector import Connector
 from pushup.broadcast.redis.records import info_of
 from pushup.cli.ask_redis import ask_redis
 from pushup.host.preflight import troubles, warnings
-from pushup.host.process_limits import RESERVED_FILES, worker_count
+from pushup.host.process_limits import RESERVED_FILES, memory_limit, worker_count
 from pushup.net.listener import BACKLOG, parse_address
+from pushup.parts import other_connections
 from pushup.settings.settings import Settings
 
 SOMAXCONN = Path("/proc/sys/net/core/somaxconn")
@@ -93,11 +94,12 @@ def _addresses(name: str, addresses: tuple[str, ...]) -> Iterator[Finding]:
 def _files(settings: Settings) -> Iterator[Finding]:
     wanted = settings.edge.connections_limit
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < wanted + RESERVED_FILES:
+    reserved = RESERVED_FILES + sum(other_connections(settings))
+    if hard < wanted + reserved:
         yield Finding(
             "warning",
             f"connections_limit: it is {wanted}, but a process started like this one may have {hard} files open, so"
-            f" some {hard - RESERVED_FILES} clients; raise LimitNOFILE (systemd) or ulimit -n, or lower it",
+            f" some {hard - reserved} clients; raise LimitNOFILE (systemd) or ulimit -n, or lower it",
         )
     else:
         yield Finding("ok", f"connections_limit: {wanted}, with {hard} files")
@@ -108,8 +110,8 @@ def _memory(settings: Settings) -> Iterator[Finding]:
     if processes > 1 and not settings.server.broadcast.startswith("redis"):
         processes += 1  # the parent, which has the messages, too
     kept = processes * (settings.queue.retention_bytes + settings.queue.ephemeral_bytes + 50 * _MIB) // _MIB
-    there = psutil.virtual_memory().total // _MIB
-    text = f"retention_bytes: {processes} processes with full caches need {kept} MiB, and this machine has {there} MiB"
+    there = int(min(psutil.virtual_memory().total, memory_limit())) // _MIB
+    text = f"retention_bytes: {processes} processes with full caches need {kept} MiB, and there are {there} MiB"
     yield Finding("warning", f"{text}; lower it, or workers") if kept > there * 0.8 else Finding("ok", text)
 
 

@@ -6,7 +6,8 @@ import ctypes
 import gc
 import os
 import resource
-from math import ceil
+from contextlib import suppress
+from math import ceil, inf
 from pathlib import Path
 from typing import Literal
 
@@ -109,3 +110,11 @@ def _share(cgroup: Path) -> float | None:
         return int(quota) / int(period) if int(quota) > 0 else None
     except (OSError, ValueError):
         return None  # "max", or no control groups
+
+
+def memory_limit(cgroup: Path = CGROUP) -> float:
+    """How many bytes of memory the control group may use; infinity if that is not limited."""
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            return int((cgroup / name).read_text())
+    return inf  # "max", or no control groups

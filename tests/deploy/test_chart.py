@@ -231,6 +231,14 @@ def test_the_ports_for_operators_are_not_in_the_service(tools: Path) -> None:
     assert f'operator_listen = ["0.0.0.0:{ports["operator"]}"]' in objects.of("ConfigMap")["data"]["pushup.toml"]
 
 
+def test_the_alerts_know_the_job(tools: Path) -> None:
+    """The label `job` of all metrics is the one that deploy/monitoring/alerts.yml asks for."""
+    objects = Objects(render(tools, VALUES["everything"]))
+    label = objects.of("PodMonitor")["spec"]["jobLabel"]
+    job = objects.of("StatefulSet")["spec"]["template"]["metadata"]["labels"][label]
+    assert f'up{{job="{job}"}}' in (ROOT / "deploy" / "monitoring" / "alerts.yml").read_text()
+
+
 def test_a_pod_is_replaced_when_its_settings_change(tools: Path) -> None:
     """And not otherwise: a new version of the chart alone changes no pod."""
 

@@ -24,6 +24,13 @@ def test_a_start_logs_no_settings() -> None:
     assert commands == ["ExecStart=/opt/pushup/bin/pushup serve --config /etc/pushup.toml"]
 
 
+def test_systemd_goes_on_after_failures() -> None:
+    """It never stops restarting the server; one worker that is killed for lack of memory does not end the others."""
+    unit, _, service = (HERE / "pushup.service").read_text().partition("\n[Service]\n")
+    assert "StartLimitIntervalSec=0" in unit.splitlines()
+    assert "OOMPolicy=continue" in service.splitlines()
+
+
 def test_the_unit_watches_the_server() -> None:
     """systemd waits until the server is ready, and restarts one that gives no sign of life."""
     unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (HERE / "pushup.service").read_text()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -70,6 +71,17 @@ def test_what_the_machine_lacks(tmp_path: Path) -> None:
     assert found["problem"] == ["listen: cannot listen on 192.0.2.1:80: this machine does not have this address"]
     for start in ("connections_limit: it is 2000000000, but", "retention_bytes: 3 processes", "broadcast: the journal"):
         assert any(text.startswith(start) for text in found["warning"]), start
+
+
+def test_files_that_no_client_gets() -> None:
+    """As many as the server keeps: 64, 32 for each kind of address, and those for calls of the application."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ("authorize_at_most=20", "webhook_at_most=10", f"connections_limit={hard - 1}")
+    flags = [word for setting in wanted for word in ("--set", setting)]
+    key = {"PUSHUP_WEBHOOK_KEY": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz"}
+    _, found = findings(*flags, PUSHUP_OPERATOR_LISTEN="127.0.0.1:0", PUSHUP_WEBHOOK_URL="http://127.0.0.1:1", **key)
+    (text,) = [text for text in found["warning"] if text.startswith("connections_limit")]
+    assert f"some {hard - 64 - 2 * 32 - 20 - 10} clients" in text
 
 
 def test_who_listens_there_already(tmp_path: Path) -> None:

@@ -26,9 +26,11 @@ from tests.server.server_process import Server, wait_until
 from tests.tokens.evil_tokens import write
 
 PAGE = "docs/operate/secrets.md"
-ADD = sample(PAGE, "(umask 077; { cat publish_keys")
-REMOVE = sample(PAGE, '(umask 077; grep -v "^old " publish_keys')
-REPLACE = sample(PAGE, "(umask 077; openssl rand -hex 32")
+ADD = sample(PAGE, 'echo "new')
+REMOVE = sample(PAGE, "sed -i")
+REPLACE = sample(PAGE, "cp -p ticket_key")
+
+FILES = ("publish_keys", "token_secrets", "ticket_key")
 
 NODES = 3
 WORKERS = 2
@@ -73,6 +75,10 @@ class Drill:
         for name in ("publish_keys", "token_secrets"):
             secret(directory / name, f"old {os.urandom(32).hex()}\n")
         secret(directory / "ticket_key", os.urandom(32).hex())
+        for name in FILES:
+            (directory / name).chmod(0o640)
+            if os.geteuid() == 0:
+                os.chown(directory / name, 0, 1)  # shared with a service through its group, as a package has it
         config = secret(
             directory / "pushup.toml", SETTINGS.replace("URL", url).replace('_file = "', f'_file = "{directory}/')
         )
@@ -90,11 +96,21 @@ class Drill:
         claims = {"iss": "app", "aud": "pushup", "sub": "7", "iat": now, "exp": now + 600, "pushup": rights}
         return write({"alg": "HS256"}, claims, key or self.read("token_secrets"))
 
+    def _rights(self) -> list[tuple[int, int, int]]:
+        """Who may read the files."""
+        found = [(self.directory / name).stat() for name in FILES]
+        return [(status.st_mode, status.st_uid, status.st_gid) for status in found]
+
     def run(self, block: str, file: str = "publish_keys") -> float:
-        """Run a block of the page in the nodes' directory, and its last line for each node; returns when they knew."""
+        """Run a block of the page in the nodes' directory, and its last line for each node; returns when they knew.
+
+        Whoever could read the files still can.
+        """
         *lines, hang_up = block.replace("publish_keys", file).strip().splitlines()
         before = {node: len(reloads(node)) for node in self.cluster.nodes}
+        rights = self._rights()
         subprocess.run(["bash", "-euc", "\n".join(lines)], cwd=self.directory, check=True)
+        assert self._rights() == rights
         for node in self.cluster.nodes:
             environment = {**os.environ, "PID": str(node.process.pid)}
             subprocess.run(["bash", "-euc", hang_up], env=environment, check=True)

@@ -1,13 +1,14 @@
-"""How many workers `auto` is: processors, less if the control group gets less time."""
+"""What a control group limits: how many workers `auto` is, and memory."""
 
 from __future__ import annotations
 
 import os
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from pushup.host.process_limits import usable_cores, worker_count
+from pushup.host.process_limits import memory_limit, usable_cores, worker_count
 from pushup.settings.server import ServerSettings
 
 
@@ -78,3 +79,19 @@ def test_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     assert worker_count(ServerSettings().workers) == 1
     assert worker_count(5) == 5
     assert worker_count("auto") == usable_cores()
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "expected"),
+    [
+        ("memory.max", "2147483648\n", 2147483648),
+        ("memory.max", "max\n", inf),
+        ("memory/memory.limit_in_bytes", "1073741824\n", 1073741824),
+        ("none", "", inf),
+    ],
+)
+def test_memory(tmp_path: Path, name: str, limit: str, expected: float) -> None:
+    """That of the control group, of version 2 or 1, if it is limited."""
+    (tmp_path / "memory").mkdir()
+    (tmp_path / name).write_text(limit)
+    assert memory_limit(tmp_path) == expected
