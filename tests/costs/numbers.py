@@ -19,8 +19,9 @@ PYTHON = "{}.{}".format(*sys.version_info)
 EXACT = ("calls", "outside_calls")
 """These are the same with every version of Python."""
 
-TOLERANCE = 0.03
-"""Of the others, with the version of Python that they were measured with."""
+TOLERANCE = 0.04
+"""Of the others, with the version of Python that they were measured with. After other tests in the same process, a
+delivery takes up to 3 % more instructions than alone."""
 
 OTHER_PYTHON_TOLERANCE = 0.25
 """By so much more they may be with another version. Python 3.13 needs 9 to 17 % fewer instructions than 3.11."""
