@@ -27,7 +27,10 @@ MEMBER_UNITS = 3
 """Work for a member who comes, or about whom an entry asks."""
 
 READERS_IN_UNIT = 8
-"""Readers whom a message waits for, each counted for each channel, that are a unit of work."""
+"""So many readers for whom a message waits are a unit of work; each counts once for each channel."""
+
+STEP_UNITS = 500
+"""Work of restoring a state between two looks at the pace."""
 
 
 class Pace:
@@ -113,10 +116,6 @@ class Turns:
         if self._link.is_open:
             self._done = units
             self.do(steps)
-
-
-STEP_UNITS = 500
-"""Work of restoring a state between two looks at the pace."""
 
 
 async def restored(snapshot: Snapshot, pace: Pace) -> ReplicatedState:
