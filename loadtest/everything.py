@@ -1,7 +1,7 @@
 """`python -m loadtest all [--quick]`: every experiment, one after the other, each in a process of its own.
 
-What has been done is noted in the results folder. A run that was interrupted goes on where it stopped, and an
-experiment that failed is tried again. An experiment that fails does not stop the others.
+What has been done is noted in the results folder. A run that was interrupted goes on where it stopped; an experiment
+that failed, or whose code has changed since, is run again. An experiment that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import click
 
-from loadtest.reports.about import QUICK
+from loadtest.reports.about import QUICK, digests
 
 
 class Plan(NamedTuple):
@@ -116,7 +116,7 @@ ALL = tuple(name for name in PLAN if name not in ALIASES)
 FULL = "--full"
 
 DONE = "done.json"
-"""The file in the results folder that says which experiments have been done, with which options."""
+"""The file in the results folder that says which experiments have been done, with which options, of which code."""
 
 
 def run_one(name: str, mode: str, folder: Path) -> bool:
@@ -133,7 +133,7 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
     folder.mkdir(parents=True, exist_ok=True)
     done = _read(folder)
     mode = QUICK if quick else FULL
-    left = [name for name in ALL if done.get(name, {}).get("mode") != mode]
+    left = [name for name in ALL if not _is_done(name, mode, done.get(name, {}))]
     if before := len(ALL) - len(left):
         click.echo(f"{before} have been done before; to repeat them, delete {folder / DONE}", err=True)
     failed = []
@@ -141,7 +141,8 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
         click.echo(line, err=True)
         began = time.monotonic()
         if run(name, mode, folder):
-            done[name] = {"mode": mode, "seconds": round(time.monotonic() - began)}
+            seconds = round(time.monotonic() - began)
+            done[name] = {"mode": mode, "seconds": seconds, "sources": digests(PLAN[name].measures)}
             (folder / DONE).write_text(json.dumps(done, indent=1) + "\n")
         else:
             failed.append(name)
@@ -149,6 +150,11 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
     if failed:
         click.echo(f"failed: {', '.join(failed)}; `all` tries them again", err=True)
     return failed
+
+
+def _is_done(name: str, mode: str, noted: Mapping[str, object]) -> bool:
+    """Whether what is noted of an experiment is a run with this option, and of the code as it is."""
+    return noted.get("mode") == mode and noted.get("sources") == digests(PLAN[name].measures)
 
 
 def _announced(names: list[str], *, quick: bool) -> Iterator[tuple[str, str]]:
@@ -163,9 +169,9 @@ def _minutes(seconds: int) -> str:
     return f"{max(1, round(seconds / 60))} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _read(folder: Path) -> dict[str, dict[str, str | int]]:
+def _read(folder: Path) -> dict[str, dict[str, object]]:
     try:
-        found: dict[str, dict[str, str | int]] = json.loads((folder / DONE).read_text())
+        found: dict[str, dict[str, object]] = json.loads((folder / DONE).read_text())
     except FileNotFoundError:
         return {}
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 import loadtest
 from loadtest.__main__ import EXPERIMENTS
-from loadtest.everything import ALIASES, ALL, PLAN, run_all
+from loadtest.everything import ALIASES, ALL, DONE, PLAN, run_all
 
 
 class Runs:
@@ -72,6 +73,16 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
     runs = Runs()
     run_all(tmp_path, quick=True, run=runs)
     assert runs.seen[0] == f"{second} --quick"
+
+
+def test_what_measures_other_code_now_is_run_again(tmp_path: Path) -> None:
+    run_all(tmp_path, quick=True, run=Runs())
+    noted = json.loads((tmp_path / DONE).read_text())
+    noted["stalls"]["sources"]["pushup/core"] = "of an older commit"
+    (tmp_path / DONE).write_text(json.dumps(noted))
+    runs = Runs()
+    run_all(tmp_path, quick=True, run=runs)
+    assert runs.seen == ["stalls --quick"]
 
 
 def test_how_long_it_takes_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
