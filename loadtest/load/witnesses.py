@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from itertools import cycle, pairwise
 from typing import NamedTuple
@@ -99,14 +99,14 @@ class Witnesses:
         self._moving = publishers, readers
 
     def begin(self) -> None:
-        for thread in (*self._publishers, *self._readers):
-            thread.start()
+        for witness in (*self._publishers, *self._readers):
+            witness.start()
 
     def end(self) -> None:
-        """Stop all clients. Call it when the servers work again."""
+        """Stop all clients. Call it when the servers work again. Raises: ClientError if one was refused for good."""
         self._over.set()
-        for thread in (*self._publishers, *self._readers):
-            thread.join()
+        for witness in (*self._publishers, *self._readers):
+            witness.end()
 
     def compare(self) -> Found:
         """Read everything again, and compare it with what was acknowledged, and with what readers received."""
@@ -190,26 +190,48 @@ class _Servers:
             client.close()
 
 
-class _Publisher(threading.Thread):
+class _Witness(threading.Thread):
+    """A client in a thread of its own, which works until all is over."""
+
+    def __init__(self, servers: _Servers, over: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.longest = 0.0
+        self._servers = servers
+        self._over = over
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            with closing(self._servers):
+                self._work()
+        except Exception as error:  # `end` raises it
+            self._error = error
+
+    def end(self) -> None:
+        """Wait until it has ended. Raises whatever ended it too early: it has seen less than it should."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        raise NotImplementedError
+
+
+class _Publisher(_Witness):
     """Publishes one message after another, retrying each until it is acknowledged."""
 
     def __init__(self, number: int, servers: _Servers, over: threading.Event, pause: float) -> None:
-        super().__init__(daemon=True)
+        super().__init__(servers, over)
         self.acknowledged: dict[str, list[int]] = {}
-        self.longest = 0.0
         self._number = number
-        self._servers = servers
-        self._over = over
         self._pause = pause
 
-    def run(self) -> None:
+    def _work(self) -> None:
         count = 0
-        with ExitStack() as stack:
-            stack.callback(self._servers.close)
-            while not self._over.is_set():
-                self._publish([self._number, count])
-                count += 1
-                time.sleep(self._pause)
+        while not self._over.is_set():
+            self._publish([self._number, count])
+            count += 1
+            time.sleep(self._pause)
 
     def _publish(self, data: list[int]) -> None:
         channels = random.sample(CHANNELS, random.randint(1, len(CHANNELS)))  # noqa: S311  # no secret
@@ -227,31 +249,26 @@ class _Publisher(threading.Thread):
                 return
 
 
-class _Reader(threading.Thread):
+class _Reader(_Witness):
     """Reads all channels with its cursor."""
 
     def __init__(self, servers: _Servers, over: threading.Event, cursor: str) -> None:
-        super().__init__(daemon=True)
+        super().__init__(servers, over)
         self.messages: list[Message] = []
         self.gaps = 0
-        self.longest = 0.0
         self.cursor = cursor
-        self._servers = servers
-        self._over = over
 
-    def run(self) -> None:
-        with ExitStack() as stack:
-            stack.callback(self._servers.close)
-            while not self._over.is_set():
-                try:
-                    answer = self._servers.next().poll(list(CHANNELS), self.cursor, timeout=HOLD_SECONDS)
-                except ClientError as error:
-                    if not error.may_pass:
-                        raise
-                    time.sleep(RETRY_SECONDS)
-                else:
-                    now = time.time()
-                    self.longest = max(self.longest, *(now - message.time for message in answer.messages), 0.0)
-                    self.cursor = answer.cursor
-                    self.messages += answer.messages
-                    self.gaps += len(answer.gaps)
+    def _work(self) -> None:
+        while not self._over.is_set():
+            try:
+                answer = self._servers.next().poll(list(CHANNELS), self.cursor, timeout=HOLD_SECONDS)
+            except ClientError as error:
+                if not error.may_pass:
+                    raise
+                time.sleep(RETRY_SECONDS)
+            else:
+                now = time.time()
+                self.longest = max(self.longest, *(now - message.time for message in answer.messages), 0.0)
+                self.cursor = answer.cursor
+                self.messages += answer.messages
+                self.gaps += len(answer.gaps)

@@ -13,8 +13,11 @@ from loadtest.liu import nodes
 from loadtest.load.servers import running
 from loadtest.load.shares import why_not
 from loadtest.load.swarm import PushUpStreams, Swarm
+from loadtest.load.witnesses import Witnesses
 from loadtest.reports.results import Table
+from pushup.client import ClientError
 from tests.loadtest.readable import assert_readable
+from tests.server.server_process import wait_until
 
 
 def test_a_swarm_counts_what_it_receives() -> None:
@@ -92,6 +95,17 @@ def test_a_swarm_detects_missing_messages() -> None:
         swarm.close()
     assert measured.published == 10
     assert measured.received_share < 0.5
+
+
+def test_a_witness_that_ends_too_early_is_an_error() -> None:
+    """The publishers have no key: what they did not publish must not count as nothing lost."""
+    with running(environment={"PUSHUP_PUBLISH_KEYS": "0123456789abcdef"}) as server:
+        witnesses = Witnesses([f"http://{server.host}:{server.port}"], publishers=1)
+        witnesses.begin()
+        wait_until(lambda: not witnesses._publishers[0].is_alive(), "the publisher ended")
+        with pytest.raises(ClientError) as raised:
+            witnesses.end()
+    assert raised.value.status == 401
 
 
 def test_nodes_behind_haproxy_deliver_everything(tmp_path: Path) -> None:
