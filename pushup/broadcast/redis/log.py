@@ -246,7 +246,7 @@ class RedisLog:
         """
         keys = (*self._members, self._format, self._loads)
         reply = await self._evaluate(scripts.REPORT, keys, node, member, lease, int(was_replicated), FORMAT)
-        tail, (saved, complete, time, loading, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
+        *tail, saved, complete, time, loading, members = reply
         return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), bool(loading), members)
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
