@@ -67,12 +67,12 @@ _BUGS = (
             Edit(
                 f"{AT}/session.py",
                 "                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
-                "            case EpochOver():",
+                "            case ErrorReply():",
                 "                _, on_outcome, _ = self._pending_publishers._waiting[tag]\n"
                 "                self._pending_publishers._waiting[tag] = (0.0, lambda outcome: None, 0)\n"
                 "                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
                 "                self._clock.callLater(1.0, lambda: self.append(self._last_command, on_outcome))\n"
-                "            case EpochOver():",
+                "            case ErrorReply():",
             ),
             Edit(
                 f"{AT}/session.py",

@@ -19,7 +19,6 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -45,8 +44,8 @@ from pushup.broadcast.redis.records import (
     voucher,
     vouchers_of,
 )
-from pushup.broadcast.redis.redis_connection import RedisConnection, Reply
-from pushup.broadcast.redis.redis_errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
+from pushup.broadcast.redis.redis_connection import RedisConnection
+from pushup.broadcast.redis.redis_errors import ErrorCode, ErrorReply, Incomplete, Lost
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.snapshot import Changes, Head, Stored, encode
@@ -69,8 +68,9 @@ BEGIN_SECONDS = 60
 _TYPES = ("hash", "stream", "hash", "zset", "zset", "hash", "hash")
 """Of the state, the log, the rows, loads, leases, members and vouchers."""
 
-Appended = int | EpochOver | ErrorReply | Lost
-"""The reply to an append: the last sequence of the entry, or why it has none (after `Lost` it may have one)."""
+Appended = int | ErrorReply | Lost
+"""The reply to an append: the last sequence of the entry (0: the epoch is over), or why it has none (after `Lost` it may
+have one)."""
 
 
 class RedisLog:
@@ -120,7 +120,7 @@ class RedisLog:
     def append(self, epoch: str, tag: str, command: Command, on_appended: Callable[[Appended], None]) -> None:
         """Append the command with the next sequences, unless the epoch is over, or Redis is in another run by now."""
         words = (*self._append_to, epoch, tag, command.width, encode(command), self._history)
-        self.connection.send(words, partial(_appended, on_appended))
+        self.connection.send(words, on_appended)
 
     async def read(self, epoch: str, after: int) -> LogEntries:
         """The first entries after this sequence, at most BATCH, fewer if they are large.
@@ -288,7 +288,3 @@ async def _all(asked: list[Deferred[Any]]) -> list[Any]:
         return await gatherResults(asked, consumeErrors=True)
     except FirstError as error:
         error.subFailure.raiseException()
-
-
-def _appended(on_appended: Callable[[Appended], None], reply: Reply) -> None:
-    on_appended(EpochOver() if reply == 0 else reply)

@@ -25,7 +25,7 @@ from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.heartbeat import Heartbeat
 from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import Appended, RedisLog
-from pushup.broadcast.redis.redis_errors import CannotConnect, EpochOver, ErrorReply, Lost, Malformed
+from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost, Malformed
 from pushup.broadcast.redis.redis_metrics import RedisMetrics
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.work_budget import Pace, work_of
@@ -129,14 +129,14 @@ class Session:
         """The publisher is answered when the entry is read back; or now, if Redis did not append it."""
         self._pending_publishers.command_answered(tag)
         match reply:
+            case 0:
+                self._pending_publishers.tell(tag, Refusal.NEW_EPOCH())
+                self._reconnect("a new epoch has begun")
             case int():
                 if self._trouble is not None:
                     self._accepted()
             case Lost():
                 self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))
-            case EpochOver():
-                self._pending_publishers.tell(tag, Refusal.NEW_EPOCH())
-                self._reconnect(str(reply))
             case ErrorReply():
                 self._refused(reply)
                 assert self._trouble is not None
