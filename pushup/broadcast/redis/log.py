@@ -18,7 +18,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -32,11 +32,12 @@ from pushup.broadcast.redis.records import (
     TAIL_FIELDS,
     Count,
     LastEntry,
-    LogEntries,
+    LogEntry,
     Report,
     Tail,
     Vouchers,
     info_of,
+    log_entries,
     log_entry,
     number,
     replica_in,
@@ -122,7 +123,7 @@ class RedisLog:
         words = (*self._append_to, epoch, tag, command.width, encode(command), self._history)
         self.connection.send(words, on_appended)
 
-    async def read(self, epoch: str, after: int) -> LogEntries:
+    async def read(self, epoch: str, after: int) -> Iterator[LogEntry]:
         """The first entries after this sequence, at most BATCH, fewer if they are large.
 
         Waits READ_SECONDS for one, and may return none.
@@ -132,7 +133,7 @@ class RedisLog:
         reply = await self.connection.ask(*words, blocks=READ_SECONDS)
         rows = [] if reply is None else reply[0][1]
         self._count.had(len(rows), sum(len(fields[-1]) for _, fields in rows))
-        return LogEntries(epoch, rows)
+        return log_entries(epoch, rows)
 
     async def trouble(self) -> str:
         """Why the keys that are in Redis cannot be used, and what to do; empty if they can."""

@@ -167,23 +167,15 @@ def number(text: bytes) -> int:
         return -1
 
 
-class LogEntries:
-    """Entries as Redis has sent them. Each is decoded when it is reached, for that may be a millisecond of work."""
+def log_entries(epoch: str, rows: list[Any]) -> Iterator[LogEntry]:
+    """Entries as Redis has sent them; `epoch`: that of the first.
 
-    def __init__(self, epoch: str, rows: list[Any]) -> None:
-        """`epoch`: that of the first."""
-        self._epoch = epoch
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[LogEntry]:
-        epoch = self._epoch
-        for row in self._rows:
-            logged = log_entry(epoch, *row)
-            yield logged
-            epoch = logged.new_name or epoch
+    Each is decoded when it is reached, for that may be a millisecond of work. Raises: Malformed, NotUnderstood.
+    """
+    for row in rows:
+        logged = log_entry(epoch, *row)
+        yield logged
+        epoch = logged.new_name or epoch
 
 
 def log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
