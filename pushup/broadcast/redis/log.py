@@ -35,6 +35,7 @@ from pushup.broadcast.redis.records import (
     LogEntry,
     Report,
     Tail,
+    Voucher,
     Vouchers,
     info_of,
     log_entries,
@@ -42,7 +43,6 @@ from pushup.broadcast.redis.records import (
     number,
     replica_in,
     tail_of,
-    voucher,
     vouchers_of,
 )
 from pushup.broadcast.redis.redis_connection import RedisConnection
@@ -219,7 +219,7 @@ class RedisLog:
 
     async def vouch(self, node: str, known: list[str] | None) -> Vouchers:
         """See who vouches for the log in this run; with `known`, also vouch: these nodes may know entries as well."""
-        mine = b"" if known is None else voucher(self.run, known)
+        mine = b"" if known is None else encode(Voucher(self.run, known))
         keys = (self._state, self._members[2], self._vouchers)
         run, members, flat = await self._evaluate(scripts.VOUCH, keys, node, mine)
         return vouchers_of(self.run, run, members, flat)
