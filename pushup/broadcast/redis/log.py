@@ -186,7 +186,7 @@ class RedisLog:
 
         `node`: the id of the node that loads.
         """
-        return await CheckpointLoader(self.connection.ask, scripts.LOAD.sha, (*self._parts, self._loads), node).run()
+        return await CheckpointLoader(self.connection.ask, (*self._parts, self._loads), node).run()
 
     async def begin(
         self, over: str, head: Head, rows: Iterable[Stored] = (), cluster: str = "", *, after: bytes = b""
