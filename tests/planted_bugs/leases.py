@@ -39,8 +39,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/lease.py",
-                "            self.begin_anew()\n        if self.is_behind",
-                "            pass\n        if self.is_behind",
+                "            self.lapse()\n        if self._end",
+                "            pass\n        if self._end",
             ),
         ),
         test=f"{LEASES}::test_a_node_that_was_cut_off_is_current_when_it_has_caught_up",
@@ -52,7 +52,7 @@ _BUGS = (
         "an attack: a node that joins",
         (
             Edit(
-                f"{AT}/heartbeat.py", "        self._lease.begin_anew()  # with whatever state recovery has left\n", ""
+                f"{AT}/heartbeat.py", "        self._lease.lapse()  # with whatever state recovery has left\n", ""
             ),
         ),
         test=f"{LEASES}::test_a_node_that_has_reconnected_reports_before_it_is_current",
@@ -62,7 +62,7 @@ _BUGS = (
         "current-after-leaving",
         "a node that has given its lease up still says that there is nothing else",
         "reading the code",
-        (Edit(f"{AT}/heartbeat.py", "        self._lease.end()\n", ""),),
+        (Edit(f"{AT}/heartbeat.py", "        self._lease.lapse()\n", ""),),
         test=f"{LEASES}::test_a_node_that_leaves_is_not_current",
         why="the connections of a node that leaves have ended by then; not measured",
     ),

@@ -110,7 +110,7 @@ class Heartbeat:
         `on_report` is called after each report.
         """
         stall = _Stall(reading, self._timeout, self._clock)
-        self._lease.begin_anew()  # with whatever state recovery has left
+        self._lease.lapse()  # with whatever state recovery has left
         try:
             while not self._is_leaving:
                 await self._report(commands, reading, stall)
@@ -149,7 +149,7 @@ class Heartbeat:
     async def leave(self, commands: RedisLog) -> None:
         """Report no more, and end the lease at once."""
         self.stop()
-        self._lease.end()
+        self._lease.lapse()
         await commands.report(self._node_id, b"", 0)
 
     def awaits(self, epoch: str) -> bool:
