@@ -87,9 +87,7 @@ class Session:
 
     async def stop(self) -> None:
         """Tell the other nodes that this one leaves, and disconnect."""
-        if self._commands is None:
-            self._heartbeat.stop()
-        else:
+        if self._commands is not None:
             try:
                 leaving = Deferred.fromCoroutine(self._heartbeat.leave(self._commands))
                 await leaving.addTimeout(self._timeout, self._clock)  # much may have to be sent before it
@@ -99,7 +97,6 @@ class Session:
 
     def abort(self) -> None:
         """Disconnect at once, as in a crash."""
-        self._heartbeat.stop()
         self._running.cancel()
 
     @property
