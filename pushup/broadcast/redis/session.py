@@ -114,7 +114,7 @@ class Session:
         if self._commands is None:
             on_outcome(self._trouble or Refusal.STOPPING())
             return
-        if self._commands.connection.lost.called:  # the other one has yet to end
+        if self._commands.connection.has_ended:  # the other one has yet to end
             on_outcome(Refusal.UNREACHABLE("a connection to Redis has ended"))
             return
         name = f"{self._node_id}.{next(self._numbers)}"
@@ -189,10 +189,8 @@ class Session:
                 return
             except (CannotConnect, Lost) as error:
                 self._failed(Refusal.UNREACHABLE(str(error)))
-            except (ErrorReply, Diverged, Malformed) as error:
-                self._replica.is_in_doubt |= not isinstance(error, ErrorReply)
-                self._failed(Refusal.UNUSABLE(str(error)))
-            except (CannotApply, CannotFollow, VersionTooNew) as error:
+            except (ErrorReply, Diverged, Malformed, CannotApply, CannotFollow, VersionTooNew) as error:
+                self._replica.is_in_doubt |= isinstance(error, Diverged | Malformed)
                 self._failed(Refusal.UNUSABLE(str(error)))
             except NotUnderstood as error:
                 self._replica.is_in_doubt = True  # or it would read on, and take publications meanwhile
