@@ -156,7 +156,7 @@ BUGS = (
         "Centrifugo #1189",
         (
             Edit(
-                f"{REDIS}/session.py",
+                f"{REDIS}/redis_broadcast.py",
                 "if self._lease.is_current else",
                 "if True else",
             ),

@@ -105,7 +105,7 @@ _BUGS = (
             Edit(
                 f"{AT}/session.py",
                 "        self._outage_log.refused(reply.reason)\n",
-                "        self._outage_log.refused(reply.reason)\n        self._trouble = None\n",
+                "        self._outage_log.refused(reply.reason)\n        self.trouble = None\n",
             ),
         ),
         test=REFUSALS,
@@ -115,7 +115,7 @@ _BUGS = (
         "refused-until-somebody-publishes",
         "a node that is not ready because Redis was full waits for a publication to find out that it is not any more",
         "circuit breakers without a probe",
-        (Edit(f"{AT}/session.py", "if self._trouble is not None and commands is self._commands:", "if False:"),),
+        (Edit(f"{AT}/session.py", "if self.trouble is not None and commands is self._commands:", "if False:"),),
         test=REFUSALS,
         why="not measured",
     ),
@@ -127,7 +127,7 @@ _BUGS = (
             Edit(
                 f"{AT}/session.py",
                 "        if place != self._followed or not self._outage_log.has_open_outage:\n",
-                "        self._trouble = None\n        self._outage_log.over()\n        if place != self._followed:\n",
+                "        self.trouble = None\n        self._outage_log.over()\n        if place != self._followed:\n",
             ),
         ),
         test=REFUSALS,

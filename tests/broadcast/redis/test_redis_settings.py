@@ -87,4 +87,3 @@ def test_errors_say_what_is_wrong_with_a_url(url: str, why: str) -> None:
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     """This includes an invalid URL whose password is not percent-encoded; other broadcasts are shown unchanged."""
     assert without_password(url) == shown
-
