@@ -1,8 +1,4 @@
-"""The broadcast that a node sees. It joins the parts; each is a file beside this one.
-
-`session` connects, follows the log and appends; `catch_up` and `recovery` decide where a node starts reading;
-`heartbeat` keeps the lease and the checkpoint; `acknowledgements` waits for stronger acknowledgements.
-"""
+"""The broadcast that a node sees. It joins the parts, which are the files beside this one."""
 
 from __future__ import annotations
 

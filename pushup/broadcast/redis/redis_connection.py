@@ -180,16 +180,15 @@ class RedisConnection(protocol.Protocol):
     def connectionMade(self) -> None:
         assert self.transport is not None
         self.transport.registerProducer(self, streaming=True)  # type: ignore[attr-defined]
+        lower: Any = getattr(self.transport, "transport", self.transport)  # with TLS, the one that reads and writes
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
             # Bytes in the kernel's send buffer look like progress, so keep that buffer small.
             with suppress(OSError, AttributeError):
-                lower: Any = getattr(self.transport, "transport", self.transport)
                 lower.getHandle().setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE_BYTES)
         if self._adopt is not None:
-            # With TLS, the transport that reads and writes is the one below.
-            self._adopted = self._adopt(getattr(self.transport, "transport", self.transport))
+            self._adopted = self._adopt(lower)
 
     def handshakeCompleted(self) -> None:
         self.shook_hands = True
