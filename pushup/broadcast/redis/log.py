@@ -70,8 +70,8 @@ _TYPES = ("hash", "stream", "hash", "zset", "zset", "hash", "hash")
 """Of the state, the log, the rows, loads, leases, members and vouchers."""
 
 Appended = int | ErrorReply | Lost
-"""The reply to an append: the last sequence of the entry (0: the epoch is over), or why it has none (after `Lost` it may
-have one)."""
+"""The reply to an append: the last sequence of the entry, 0 if the epoch is over, or why there is none. (After `Lost`
+there may be one.)"""
 
 
 class RedisLog:
