@@ -79,10 +79,9 @@ class EpochStarter:
     ) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with the open channels of this state.
 
-        It also has the rows of the bounded tables of this state, and those that this node knows.
-
-        Unless another node has, or there are entries after the one with the tag `after`: then try again. If the state
-        changes meanwhile, the epoch may have some channels as they were before.
+        Unless another node has, or there are entries after the one with the tag `after`: then try again. The epoch also
+        has the rows of the bounded tables of this state, and those that this node knows. If the state changes
+        meanwhile, the epoch may have some channels as they were before.
         `cluster`: whose log it is; empty if it is founded now.
         """
         if over != self._over:
