@@ -50,11 +50,7 @@ _BUGS = (
         "current-after-reconnecting",
         "a node that has loaded the log again is current although it has not reported since",
         "an attack: a node that joins",
-        (
-            Edit(
-                f"{AT}/heartbeat.py", "        self._lease.lapse()  # with whatever state recovery has left\n", ""
-            ),
-        ),
+        (Edit(f"{AT}/heartbeat.py", "        self._lease.lapse()  # with whatever state recovery has left\n", ""),),
         test=f"{LEASES}::test_a_node_that_has_reconnected_reports_before_it_is_current",
         why="its lease lasts, so Redis counts it; a second line of defence",
     ),
