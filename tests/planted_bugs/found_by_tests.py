@@ -156,7 +156,7 @@ BUGS = (
         "Centrifugo #1189",
         (
             Edit(
-                f"{REDIS}/session.py",
+                f"{REDIS}/redis_broadcast.py",
                 "if self._lease.is_current else",
                 "if True else",
             ),
@@ -259,7 +259,7 @@ BUGS = (
         (
             Edit(
                 f"{REDIS}/begin.lua",
-                "\n  or ARGV[11] ~= '' and redis.call('HGET', KEYS[1], 'tag') ~= ARGV[11] then",
+                "\n  or ARGV[11] ~= '' and state[2] ~= ARGV[11] then",
                 " then",
             ),
         ),

@@ -39,8 +39,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/lease.py",
-                "            self.begin_anew()\n        if self.is_behind",
-                "            pass\n        if self.is_behind",
+                "            self.lapse()\n        if self._end",
+                "            pass\n        if self._end",
             ),
         ),
         test=f"{LEASES}::test_a_node_that_was_cut_off_is_current_when_it_has_caught_up",
@@ -50,11 +50,7 @@ _BUGS = (
         "current-after-reconnecting",
         "a node that has loaded the log again is current although it has not reported since",
         "an attack: a node that joins",
-        (
-            Edit(
-                f"{AT}/heartbeat.py", "        self._lease.begin_anew()  # with whatever state recovery has left\n", ""
-            ),
-        ),
+        (Edit(f"{AT}/heartbeat.py", "        self._lease.lapse()  # with whatever state recovery has left\n", ""),),
         test=f"{LEASES}::test_a_node_that_has_reconnected_reports_before_it_is_current",
         why="its lease lasts, so Redis counts it; a second line of defence",
     ),
@@ -62,7 +58,7 @@ _BUGS = (
         "current-after-leaving",
         "a node that has given its lease up still says that there is nothing else",
         "reading the code",
-        (Edit(f"{AT}/heartbeat.py", "        self._lease.end()\n", ""),),
+        (Edit(f"{AT}/heartbeat.py", "        self._lease.lapse()\n", ""),),
         test=f"{LEASES}::test_a_node_that_leaves_is_not_current",
         why="the connections of a node that leaves have ended by then; not measured",
     ),
@@ -105,7 +101,7 @@ _BUGS = (
             Edit(
                 f"{AT}/session.py",
                 "        self._outage_log.refused(reply.reason)\n",
-                "        self._outage_log.refused(reply.reason)\n        self._trouble = None\n",
+                "        self._outage_log.refused(reply.reason)\n        self.trouble = None\n",
             ),
         ),
         test=REFUSALS,
@@ -115,7 +111,7 @@ _BUGS = (
         "refused-until-somebody-publishes",
         "a node that is not ready because Redis was full waits for a publication to find out that it is not any more",
         "circuit breakers without a probe",
-        (Edit(f"{AT}/session.py", "if self._trouble is not None and commands is self._commands:", "if False:"),),
+        (Edit(f"{AT}/session.py", "if self.trouble is not None and commands is self._commands:", "if False:"),),
         test=REFUSALS,
         why="not measured",
     ),
@@ -127,7 +123,7 @@ _BUGS = (
             Edit(
                 f"{AT}/session.py",
                 "        if place != self._followed or not self._outage_log.has_open_outage:\n",
-                "        self._trouble = None\n        self._outage_log.over()\n        if place != self._followed:\n",
+                "        self.trouble = None\n        self._outage_log.over()\n        if place != self._followed:\n",
             ),
         ),
         test=REFUSALS,

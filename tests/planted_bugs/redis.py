@@ -42,7 +42,7 @@ _BUGS = (
         "begin-over-any-epoch",
         "a node begins an epoch although another node has just begun one",
         "decision 15",
-        (Edit(f"{AT}/begin.lua", "(redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or ", ""),),
+        (Edit(f"{AT}/begin.lua", "(state[1] or '') ~= ARGV[1] or ", ""),),
         test="tests/broadcast/redis/test_log.py",
         why="two nodes must decide in the same milliseconds; not found in 200 seeds",
     ),
@@ -67,12 +67,12 @@ _BUGS = (
             Edit(
                 f"{AT}/session.py",
                 "                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
-                "            case EpochOver():",
+                "            case ErrorReply():",
                 "                _, on_outcome, _ = self._pending_publishers._waiting[tag]\n"
                 "                self._pending_publishers._waiting[tag] = (0.0, lambda outcome: None, 0)\n"
                 "                self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))\n"
                 "                self._clock.callLater(1.0, lambda: self.append(self._last_command, on_outcome))\n"
-                "            case EpochOver():",
+                "            case ErrorReply():",
             ),
             Edit(
                 f"{AT}/session.py",

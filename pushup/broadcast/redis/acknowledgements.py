@@ -195,7 +195,7 @@ class Confirmations:
         missing: set[_Waiting] = set()  # their entries are not in the log: of another epoch, or lost
         try:
             while together := [w for w in self._waiting if w.ack == "replicated" and w not in missing]:
-                if self._log is None or self._log.connection.lost.called:
+                if self._log is None or self._log.connection.has_ended:
                     self._log = await self._connect()
                 log = self._log
                 if log.run != self._run:

@@ -9,17 +9,17 @@ local format = redis.call('GET', KEYS[6])
 if format and format ~= ARGV[10] then
   return {err = 'FORMAT the message log has format ' .. format}
 end
-if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[1] or redis.call('HLEN', KEYS[5]) ~= tonumber(ARGV[7])
-  or ARGV[11] ~= '' and redis.call('HGET', KEYS[1], 'tag') ~= ARGV[11] then
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'tag', 'founded', 'replicated')
+if (state[1] or '') ~= ARGV[1] or redis.call('HLEN', KEYS[5]) ~= tonumber(ARGV[7])
+  or ARGV[11] ~= '' and state[2] ~= ARGV[11] then
   redis.call('UNLINK', KEYS[5])
   return 0
 end
 local now = redis.call('TIME')
 local founded = string.format('%.6f', now[1] + now[2] / 1000000)
 if ARGV[8] ~= ARGV[2] then  -- the cluster is named by another epoch
-  founded = redis.call('HGET', KEYS[1], 'founded') or 0
+  founded = state[3] or 0
 end
-local replicated = redis.call('HGET', KEYS[1], 'replicated')
 redis.call('UNLINK', unpack(KEYS, 1, 4))  -- as DEL, but large ones are freed in another thread
 if ARGV[7] ~= '0' then
   redis.call('RENAME', KEYS[5], KEYS[3])
@@ -27,7 +27,7 @@ if ARGV[7] ~= '0' then
 end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'sequence', ARGV[9], 'time', ARGV[3], 'tag', ARGV[2], 'run', ARGV[4],
   'version', ARGV[5], 'cluster', ARGV[8], 'founded', founded, 'saved', ARGV[9], 'checkpoint', ARGV[6], 'rows', ARGV[7])
-if replicated then
+if state[4] then
   redis.call('HSET', KEYS[1], 'replicated', 1)
 end
 redis.call('SET', KEYS[6], ARGV[10])

@@ -58,10 +58,7 @@ class EpochStarter:
         wall: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
-        """`wall` returns seconds since the epoch, by a clock that others have as well; `random` a number in [0, 1).
-
-        `mark`: the last entry that this machine is known to have applied.
-        """
+        """`mark`: the last entry that this machine is known to have applied; `wall`, `random`: see `RedisBroadcast`."""
         self._node_id = node_id
         self._replica = replica
         self._mark = "" if mark is None else mark.epoch
@@ -82,10 +79,9 @@ class EpochStarter:
     ) -> None:
         """Replace the epoch `over` (empty: there is none) by a new one with the open channels of this state.
 
-        It also has the rows of the bounded tables of this state, and those that this node knows.
-
-        Unless another node has, or there are entries after the one with the tag `after`: then try again. If the state
-        changes meanwhile, the epoch may have some channels as they were before.
+        Unless another node has, or there are entries after the one with the tag `after`: then try again. The epoch also
+        has the rows of the bounded tables of this state, and those that this node knows. If the state changes
+        meanwhile, the epoch may have some channels as they were before.
         `cluster`: whose log it is; empty if it is founded now.
         """
         if over != self._over:
@@ -135,9 +131,8 @@ class CatchUp:
         clock: IReactorTime,
     ) -> None:
         """`known_nodes`: those that were alive when this node last followed the log. `on_start` is called before the
-        state is replaced by a checkpoint that was read, and `on_started` afterwards. `mark`: the last entry that this
-        machine is known to have applied; `mark_name`: its file. `log_seen_at`: when this node last saw
-        the log that it follows, in seconds by the clock of Redis (inf: never).
+        state is replaced by a checkpoint that was read, and `on_started` afterwards. `mark`: as that of
+        `EpochStarter`; `mark_name`: its file. `log_seen_at`: as that of `Heartbeat`.
         """
         self._node_id = node_id
         self._replica = replica

@@ -15,8 +15,9 @@ from msgspec import Struct
 from twisted.internet.defer import Deferred
 
 from pushup.broadcast.formats import IN_REDIS, NotUnderstood, check_known
-from pushup.broadcast.redis.records import PIECE_BYTES, Count, LogEntry, Tail, log_entry, number, tail_of
+from pushup.broadcast.redis.records import PIECE_BYTES, Count, LogEntry, Tail, log_entries, number, tail_of
 from pushup.broadcast.redis.redis_errors import Malformed
+from pushup.broadcast.redis.scripts import LOAD
 from pushup.core.commands import Entry
 from pushup.core.cursor import PastEpoch
 from pushup.core.snapshot import Head, Snapshot, Tables
@@ -99,12 +100,9 @@ _saved_head = msgspec.json.Decoder(SavedHead)
 class CheckpointLoader:
     """Reads the checkpoint in Redis once, and the entries after it."""
 
-    def __init__(
-        self, ask: Callable[..., Deferred[Any]], script: str, keys: tuple[str, str, str, str], node: str
-    ) -> None:
-        """`script`: the SHA-1 of `load.lua`; `keys`: state, log, rows, loads; `node`: its id."""
+    def __init__(self, ask: Callable[..., Deferred[Any]], keys: tuple[str, str, str, str], node: str) -> None:
+        """`keys`: state, log, rows, loads; `node`: its id."""
         self._ask = ask
-        self._script = script
         self._state, self._log, self._rows, self._loads = keys
         self._node = node
         self._larger = 1
@@ -141,7 +139,7 @@ class CheckpointLoader:
     def _head(self, lease: float = LOAD_SECONDS) -> Deferred[list[Any]]:
         """The fields of the state, and how many rows there are. Saves wait for `lease` seconds from now."""
         keys = (self._state, self._rows, self._loads)
-        return self._ask("EVALSHA", self._script, len(keys), *keys, self._node, lease)
+        return self._ask("EVALSHA", LOAD.sha, len(keys), *keys, self._node, lease)
 
     async def _read(self, fields: list[Any]) -> Loaded | None:
         """The checkpoint with this head, and the entries after it; None if it was replaced meanwhile."""
@@ -156,20 +154,7 @@ class CheckpointLoader:
             and number(saved_at or b"") == saved.head.sequence
             and number(time or b"") >= 0
         )
-
-        def add_entries(rows: list[Any]) -> bool:
-            for row in rows:
-                try:
-                    logged = log_entry(chain.epoch, *row)
-                except Malformed:
-                    chain.break_off()
-                    return True
-                if chain.sequence >= tail.sequence:
-                    return True  # it was appended meanwhile
-                chain.add(logged)
-            return False
-
-        await self._read_stream(self._log, f"({saved.head.sequence}-0", add_entries)
+        await self._read_entries(chain, tail)
         if (await self._head())[9] != fields[9]:
             return None
         return Loaded(
@@ -193,11 +178,17 @@ class CheckpointLoader:
             count.had(count.next, sum(map(len, flat)))
             await self._renew()
 
-    async def _read_stream(self, key: str, after: str, add: Callable[[list[Any]], bool]) -> None:
-        """Read a stream, or until `add` returns True."""
-        count = self._count()
-        while rows := await self._ask("XRANGE", key, after, "+", "COUNT", count.next):
-            if add(rows):
+    async def _read_entries(self, chain: Chain, tail: Tail) -> None:
+        """Read the log to this end of it, or to what is no entry."""
+        count, after = self._count(), f"({chain.sequence}-0"
+        while rows := await self._ask("XRANGE", self._log, after, "+", "COUNT", count.next):
+            try:
+                for logged in log_entries(chain.epoch, rows):
+                    if chain.sequence >= tail.sequence:
+                        return  # it was appended meanwhile
+                    chain.add(logged)
+            except Malformed:
+                chain.break_off()
                 return
             after = f"({rows[-1][0].decode()}"
             count.had(len(rows), sum(len(fields[-1]) for _, fields in rows))

@@ -99,7 +99,7 @@ class Heartbeat:
         self._first_node = FirstNode(node_id=node_id, replica=replica, saver=saver, clock=clock)
         self._acting: Deferred[None] | None = None  # while this node, as the first one, does what is due
         self._on_ends: list[OnEnd] = []  # those who ask where the log ends; the next report that is sent tells them
-        self._pause: _Pause | None = None  # the last one before a report
+        self._pause: Deferred[None] | None = None  # the last one before a report
         self._most_changes = 0  # with so many the next report comes early
 
     async def run(
@@ -110,14 +110,14 @@ class Heartbeat:
         `on_report` is called after each report.
         """
         stall = _Stall(reading, self._timeout, self._clock)
-        self._lease.begin_anew()  # with whatever state recovery has left
+        self._lease.lapse()  # with whatever state recovery has left
         try:
             while not self._is_leaving:
                 await self._report(commands, reading, stall)
                 await on_report(commands)
                 self._most_changes = self._replica.follower.changed_count + SAVE_CHANGES
-                self._pause = _Pause(self._clock, REPORT_SECONDS)
-                await self._pause.over
+                self._pause = Deferred()
+                await self._pause.addTimeout(REPORT_SECONDS, self._clock, lambda *_: None)
         except CancelledError:
             pass
         except Exception:
@@ -139,17 +139,14 @@ class Heartbeat:
         """An entry has been applied: report now if much has changed since the last report."""
         if self._lease.is_behind:
             self._lease.applied(self._replica.cursor)
-        if self._pause is not None and self._replica.follower.changed_count >= self._most_changes:
-            self._pause.end()
-
-    def stop(self) -> None:
-        """Report no more."""
-        self._is_leaving = True
+        pause = self._pause
+        if pause is not None and not pause.called and self._replica.follower.changed_count >= self._most_changes:
+            pause.callback(None)
 
     async def leave(self, commands: RedisLog) -> None:
         """Report no more, and end the lease at once."""
-        self.stop()
-        self._lease.end()
+        self._is_leaving = True
+        self._lease.lapse()
         await commands.report(self._node_id, b"", 0)
 
     def awaits(self, epoch: str) -> bool:
@@ -257,8 +254,7 @@ class Heartbeat:
         return list(self._seen)
 
     def _own_report(self) -> NodeReport:
-        member = self._replica.follower.member(self._node_id)
-        shown = {name: getattr(member, name) for name in Member.__struct_fields__}
+        shown = structs.asdict(self._replica.follower.member(self._node_id))
         return NodeReport(**shown, latest_version=LATEST_VERSION, limits=self._limits, stuck_at=self._replica.stuck_at)
 
     def _note(self, nodes: list[NodeReport], now: float) -> None:
@@ -266,20 +262,6 @@ class Heartbeat:
         self._differences.look(self._replica.follower.member(self._node_id), self.members)
         self._seen |= {node.id: now for node in nodes}
         self._seen = {name: at for name, at in self._seen.items() if at >= now - LEASE_SECONDS}
-
-
-class _Pause:
-    """Some seconds, or fewer."""
-
-    def __init__(self, clock: IReactorTime, seconds: float) -> None:
-        self.over: Deferred[None] = Deferred(lambda over: self._timer.cancel())
-        self._timer = clock.callLater(seconds, self.over.callback, None)
-
-    def end(self) -> None:
-        """It is over now, unless it is already."""
-        if not self.over.called:
-            self._timer.cancel()
-            self.over.callback(None)
 
 
 class _Stall:

@@ -63,9 +63,9 @@ class CheckpointSaver:
 
     def is_due(self, saved: int) -> bool:
         """Whether to bring the checkpoint at this sequence up to date now."""
-        behind = saved - self._replica.cursor.sequence
-        if behind >= 0:
-            return behind == 0 and self._is_sweep_due(saved)
+        applied = self._replica.cursor.sequence
+        if applied <= saved:
+            return applied == saved and self._is_sweep_due(saved)
         last_save = self._saves[-1][0] if self._saves else 0.0
         is_time = self._clock.seconds() >= last_save + SAVE_SECONDS
         return is_time or self._replica.follower.changed_count >= SAVE_CHANGES

@@ -14,7 +14,6 @@ is stopped with it cannot notice (docs/internals/reliability.md).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from pushup.broadcast.redis.log import LEASE_SECONDS
@@ -31,19 +30,18 @@ class Lease:
     def __init__(self, uptime: Callable[[], float]) -> None:
         """`uptime`: see `pushup.clock`."""
         self._uptime = uptime
-        self._current_until = -math.inf
+        self._until = 0.0
+        self._end: Cursor | None = None  # where the log ended when it began; None: not known yet
         self.is_behind = True
-        """Whether it has yet to apply what the log contained when its lease began."""
-        self._until = -math.inf
-        self._end: Cursor | None = None  # where the log ended then; None: not known yet
+        """Whether this node has yet to apply what the log contained when its lease began."""
 
     @property
     def is_current(self) -> bool:
-        return self._uptime() < self._current_until
+        return not self.is_behind and self._uptime() < self._until
 
-    def begin_anew(self) -> None:
-        """What this node has now, it has not reported yet."""
-        self._end, self.is_behind, self._current_until = None, True, -math.inf
+    def lapse(self) -> None:
+        """It counts no more; another begins with the next report. What this node has now, it has not reported yet."""
+        self._end, self.is_behind = None, True
 
     def renewed(self, asked_at: float, end: Cursor, applied: Cursor, *, was_living: bool) -> None:
         """A report that was sent at `asked_at`, by `uptime`, has been answered: the log ended at `end`.
@@ -51,21 +49,13 @@ class Lease:
         `was_living`: the lease had not ended before. `applied`: the last entry that this node has applied.
         """
         if not was_living:
-            self.begin_anew()
-        if self.is_behind and self._end is None:
+            self.lapse()
+        if self._end is None:
             self._end = end
         self._until = asked_at + LEASE_SECONDS - MARGIN_SECONDS
         self.applied(applied)
 
     def applied(self, last: Cursor) -> None:
         """This node has applied the log up to here."""
-        if self.is_behind:
-            end = self._end
-            if end is None or (order_of(last.epoch), last.sequence) < (order_of(end.epoch), end.sequence):
-                return
-            self.is_behind = False
-        self._current_until = self._until
-
-    def end(self) -> None:
-        """This node gives its lease up."""
-        self.begin_anew()
+        if (end := self._end) is not None and self.is_behind:
+            self.is_behind = (order_of(last.epoch), last.sequence) < (order_of(end.epoch), end.sequence)

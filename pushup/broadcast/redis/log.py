@@ -18,8 +18,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -33,20 +32,21 @@ from pushup.broadcast.redis.records import (
     TAIL_FIELDS,
     Count,
     LastEntry,
-    LogEntries,
+    LogEntry,
     Report,
     Tail,
+    Voucher,
     Vouchers,
     info_of,
+    log_entries,
     log_entry,
     number,
     replica_in,
     tail_of,
-    voucher,
     vouchers_of,
 )
-from pushup.broadcast.redis.redis_connection import RedisConnection, Reply
-from pushup.broadcast.redis.redis_errors import EpochOver, ErrorCode, ErrorReply, Incomplete, Lost
+from pushup.broadcast.redis.redis_connection import RedisConnection
+from pushup.broadcast.redis.redis_errors import ErrorCode, ErrorReply, Incomplete, Lost
 from pushup.core.commands import Command, Entry
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.snapshot import Changes, Head, Stored, encode
@@ -69,8 +69,9 @@ BEGIN_SECONDS = 60
 _TYPES = ("hash", "stream", "hash", "zset", "zset", "hash", "hash")
 """Of the state, the log, the rows, loads, leases, members and vouchers."""
 
-Appended = int | EpochOver | ErrorReply | Lost
-"""The reply to an append: the last sequence of the entry, or why it has none (after `Lost` it may have one)."""
+Appended = int | ErrorReply | Lost
+"""The reply to an append: the last sequence of the entry, 0 if the epoch is over, or why there is none. (After `Lost`
+there may be one.)"""
 
 
 class RedisLog:
@@ -120,9 +121,9 @@ class RedisLog:
     def append(self, epoch: str, tag: str, command: Command, on_appended: Callable[[Appended], None]) -> None:
         """Append the command with the next sequences, unless the epoch is over, or Redis is in another run by now."""
         words = (*self._append_to, epoch, tag, command.width, encode(command), self._history)
-        self.connection.send(words, partial(_appended, on_appended))
+        self.connection.send(words, on_appended)
 
-    async def read(self, epoch: str, after: int) -> LogEntries:
+    async def read(self, epoch: str, after: int) -> Iterator[LogEntry]:
         """The first entries after this sequence, at most BATCH, fewer if they are large.
 
         Waits READ_SECONDS for one, and may return none.
@@ -132,7 +133,7 @@ class RedisLog:
         reply = await self.connection.ask(*words, blocks=READ_SECONDS)
         rows = [] if reply is None else reply[0][1]
         self._count.had(len(rows), sum(len(fields[-1]) for _, fields in rows))
-        return LogEntries(epoch, rows)
+        return log_entries(epoch, rows)
 
     async def trouble(self) -> str:
         """Why the keys that are in Redis cannot be used, and what to do; empty if they can."""
@@ -185,7 +186,7 @@ class RedisLog:
 
         `node`: the id of the node that loads.
         """
-        return await CheckpointLoader(self.connection.ask, scripts.LOAD.sha, (*self._parts, self._loads), node).run()
+        return await CheckpointLoader(self.connection.ask, (*self._parts, self._loads), node).run()
 
     async def begin(
         self, over: str, head: Head, rows: Iterable[Stored] = (), cluster: str = "", *, after: bytes = b""
@@ -218,7 +219,7 @@ class RedisLog:
 
     async def vouch(self, node: str, known: list[str] | None) -> Vouchers:
         """See who vouches for the log in this run; with `known`, also vouch: these nodes may know entries as well."""
-        mine = b"" if known is None else voucher(self.run, known)
+        mine = b"" if known is None else encode(Voucher(self.run, known))
         keys = (self._state, self._members[2], self._vouchers)
         run, members, flat = await self._evaluate(scripts.VOUCH, keys, node, mine)
         return vouchers_of(self.run, run, members, flat)
@@ -246,7 +247,7 @@ class RedisLog:
         """
         keys = (*self._members, self._format, self._loads)
         reply = await self._evaluate(scripts.REPORT, keys, node, member, lease, int(was_replicated), FORMAT)
-        tail, (saved, complete, time, loading, *members) = reply[: len(TAIL_FIELDS)], reply[len(TAIL_FIELDS) :]
+        *tail, saved, complete, time, loading, members = reply
         return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), bool(loading), members)
 
     async def replicas(self, seconds: float) -> tuple[Tail, int]:
@@ -288,7 +289,3 @@ async def _all(asked: list[Deferred[Any]]) -> list[Any]:
         return await gatherResults(asked, consumeErrors=True)
     except FirstError as error:
         error.subFailure.raiseException()
-
-
-def _appended(on_appended: Callable[[Appended], None], reply: Reply) -> None:
-    on_appended(EpochOver() if reply == 0 else reply)

@@ -15,7 +15,6 @@ from pushup.broadcast.formats import IN_REDIS, check_known
 from pushup.broadcast.redis.redis_errors import Malformed
 from pushup.core.commands import Command, Continue, Entry, Publish
 from pushup.core.cursor import Cursor
-from pushup.core.snapshot import encode
 
 _command = msgspec.json.Decoder(Command)
 
@@ -129,16 +128,9 @@ class Report(Struct, frozen=True):
     members: list[bytes]
 
 
-def tail_of(
-    epoch: bytes | None,
-    sequence: bytes | None,
-    tag: bytes | None,
-    run: bytes | None,
-    version: bytes | None,
-    cluster: bytes | None,
-    founded: bytes | None,
-    replicated: bytes | None,
-) -> Tail:
+def tail_of(*fields: bytes | None) -> Tail:
+    """`fields`: those of `TAIL_FIELDS`."""
+    epoch, sequence, tag, run, version, cluster, founded, replicated = fields
     return Tail(
         (epoch or b"").decode(errors="replace"),
         number(sequence or b"0"),
@@ -167,23 +159,15 @@ def number(text: bytes) -> int:
         return -1
 
 
-class LogEntries:
-    """Entries as Redis has sent them. Each is decoded when it is reached, for that may be a millisecond of work."""
+def log_entries(epoch: str, rows: list[Any]) -> Iterator[LogEntry]:
+    """Entries as Redis has sent them; `epoch`: that of the first.
 
-    def __init__(self, epoch: str, rows: list[Any]) -> None:
-        """`epoch`: that of the first."""
-        self._epoch = epoch
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[LogEntry]:
-        epoch = self._epoch
-        for row in self._rows:
-            logged = log_entry(epoch, *row)
-            yield logged
-            epoch = logged.new_name or epoch
+    Each is decoded when it is reached, for that may be a millisecond of work. Raises: Malformed, NotUnderstood.
+    """
+    for row in rows:
+        logged = log_entry(epoch, *row)
+        yield logged
+        epoch = logged.new_name or epoch
 
 
 def log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
@@ -226,19 +210,14 @@ def fields_of(flat: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-class _Voucher(Struct, forbid_unknown_fields=True):
+class Voucher(Struct, forbid_unknown_fields=True):
     """What a node writes when it vouches: the run, and the nodes that it knows of."""
 
     run: str
     known: list[str]
 
 
-_voucher = msgspec.json.Decoder(_Voucher)
-
-
-def voucher(run: str, known: list[str]) -> bytes:
-    """What a node writes that vouches for the log in this run, and knows of these nodes."""
-    return encode(_Voucher(run, known))
+_voucher = msgspec.json.Decoder(Voucher)
 
 
 def vouchers_of(followed: str, run: bytes, members: list[bytes], flat: list[bytes]) -> Vouchers:

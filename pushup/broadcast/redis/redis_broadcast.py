@@ -1,8 +1,4 @@
-"""The broadcast that a node sees. It joins the parts; each is a file beside this one.
-
-`session` connects, follows the log and appends; `catch_up` and `recovery` decide where a node starts reading;
-`heartbeat` keeps the lease and the checkpoint; `acknowledgements` waits for stronger acknowledgements.
-"""
+"""The broadcast that a node sees. It joins the parts, which are the files beside this one."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ from pushup.broadcast.redis.replica import Replica
 from pushup.broadcast.redis.session import Session
 from pushup.core.commands import Ack, Command, Outcome
 from pushup.core.cursor import Cursor
-from pushup.core.errors import PushUpError
+from pushup.core.errors import PushUpError, Refusal
 from pushup.core.limits import Limits
 from pushup.metrics import Metric
 
@@ -119,7 +115,6 @@ class RedisBroadcast:
                 clock=clock,
             ),
             heartbeat=self._heartbeat,
-            lease=self._lease,
             pending_publishers=self._pending_publishers,
             confirmations=self._confirmations,
             outage_log=outage_log,
@@ -198,7 +193,9 @@ class RedisBroadcast:
         return self._heartbeat.members
 
     def why_not_ready(self) -> PushUpError | None:
-        return self._session.why_not_ready()
+        if self._session.trouble is not None:
+            return self._session.trouble
+        return None if self._lease.is_current else Refusal.OUTDATED()
 
     def metrics(self) -> Iterator[Metric]:
         if self._is_running:

@@ -100,12 +100,11 @@ class RedisConnection(protocol.Protocol):
         self.closed_unheard = False
         """Whether the peer closed it without having sent anything."""
         self._heard = False
-        self.lost: Deferred[None] = Deferred()
-        """Fires when the connection has ended, for any reason."""
+        self.has_ended = False
 
     def send(self, words: tuple[Word, ...], on_reply: Callable[[Reply], None], *, blocks: float = 0.0) -> None:
         """Send a command; `on_reply` is called with the reply. `blocks`: seconds it may block in Redis."""
-        if self.lost.called or self.transport is None:
+        if self.has_ended or self.transport is None:
             on_reply(Lost("not connected"))
             return
         data = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stubs allow one word only
@@ -181,16 +180,15 @@ class RedisConnection(protocol.Protocol):
     def connectionMade(self) -> None:
         assert self.transport is not None
         self.transport.registerProducer(self, streaming=True)  # type: ignore[attr-defined]
+        lower: Any = getattr(self.transport, "transport", self.transport)  # with TLS, the one that reads and writes
         if ITCPTransport.providedBy(self.transport):
             self.transport.setTcpNoDelay(True)
             self.transport.setTcpKeepAlive(True)
             # Bytes in the kernel's send buffer look like progress, so keep that buffer small.
             with suppress(OSError, AttributeError):
-                lower: Any = getattr(self.transport, "transport", self.transport)
                 lower.getHandle().setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE_BYTES)
         if self._adopt is not None:
-            # With TLS, the transport that reads and writes is the one below.
-            self._adopted = self._adopt(getattr(self.transport, "transport", self.transport))
+            self._adopted = self._adopt(lower)
 
     def handshakeCompleted(self) -> None:
         self.shook_hands = True
@@ -224,7 +222,7 @@ class RedisConnection(protocol.Protocol):
         waiting, self._waiting = self._waiting, deque()
         self._unsent.clear()
         self._untaken.clear()
-        self.lost.callback(None)
+        self.has_ended = True
         for command in waiting:
             command.on_reply(lost)
 

@@ -47,13 +47,6 @@ class ErrorReply(Exception):
         return self.code in (ErrorCode.OTHER, ErrorCode.WRONG_TYPE)
 
 
-class EpochOver(Exception):
-    """The command was meant for an epoch that is over."""
-
-    def __init__(self) -> None:
-        super().__init__("a new epoch has begun")
-
-
 class Lost(Exception):
     """The connection ended; Redis may or may not have carried out the command."""
 

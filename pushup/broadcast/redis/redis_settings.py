@@ -32,10 +32,6 @@ class RedisAddress(Struct, frozen=True):
     password: str
     tls: bool
 
-    def __str__(self) -> str:
-        hosts = ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in self.hosts)
-        return f"{hosts} ({self.master})" if self.master else hosts
-
 
 def parse_address(url: str) -> RedisAddress:
     """The address in a URL.

@@ -3,7 +3,7 @@
 -- ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in seconds, 1 if it knows of a
 -- replica or a Sentinel, the format. That keeps nodes of other releases away: if Redis has lost it, it is written again.
 -- Returns epoch, sequence, tag, run, version, cluster, founded, replicated, saved, 1 or 0, the time (seconds), how many
--- nodes load (`save.lua`), and what each living node has reported.
+-- nodes load (`save.lua`), and a list of what each living node has reported.
 -- 1: no living node can be missing, unless Redis has lost more than this node's lease. For that, the node's last report
 -- must still be there.
 local now = redis.call('TIME')
@@ -27,24 +27,26 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', time)) do
   redis.call('ZREM', KEYS[2], id)
   redis.call('HDEL', KEYS[3], id)
 end
-local info = redis.call('INFO', 'replication')
-if redis.call('HGET', KEYS[1], 'epoch') and (ARGV[4] == '1' or not string.find(info, 'connected_slaves:0', 1, true)
-    or not string.find(info, 'second_repl_offset:-1', 1, true)) then
-  redis.call('HSET', KEYS[1], 'replicated', 1)  -- for good: a replica has it as well
-end
 if redis.call('HGET', KEYS[1], 'epoch') then
+  local info = redis.call('INFO', 'replication')
+  if ARGV[4] == '1' or not string.find(info, 'connected_slaves:0', 1, true)
+    or not string.find(info, 'second_repl_offset:-1', 1, true) then
+    redis.call('HSET', KEYS[1], 'replicated', 1)  -- for good: a replica has it as well
+  end
   redis.call('SETNX', KEYS[4], ARGV[5])
 end
-local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'replicated', 'saved')
+local members = {}
 for _, id in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
   local member = redis.call('HGET', KEYS[3], id)
   if member then
-    reply[#reply + 1] = member
+    members[#members + 1] = member
   else
     complete = 0
   end
 end
-table.insert(reply, 10, complete)
-table.insert(reply, 11, string.format('%.6f', time))
-table.insert(reply, 12, redis.call('ZCOUNT', KEYS[5], now[1], now[1] + 60))
+local reply = redis.call('HMGET', KEYS[1], 'epoch', 'sequence', 'tag', 'run', 'version', 'cluster', 'founded', 'replicated', 'saved')
+reply[10] = complete
+reply[11] = string.format('%.6f', time)
+reply[12] = redis.call('ZCOUNT', KEYS[5], now[1], now[1] + 60)
+reply[13] = members
 return reply

@@ -23,9 +23,8 @@ from pushup.broadcast.outage_log import OutageLog
 from pushup.broadcast.redis.acknowledgements import Confirmations, PendingPublishers
 from pushup.broadcast.redis.catch_up import CannotFollow, CatchUp
 from pushup.broadcast.redis.heartbeat import Heartbeat
-from pushup.broadcast.redis.lease import Lease
 from pushup.broadcast.redis.log import Appended, RedisLog
-from pushup.broadcast.redis.redis_errors import CannotConnect, EpochOver, ErrorReply, Lost, Malformed
+from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply, Lost, Malformed
 from pushup.broadcast.redis.redis_metrics import RedisMetrics
 from pushup.broadcast.redis.replica import CannotApply, Diverged, Replica
 from pushup.broadcast.work_budget import Pace, work_of
@@ -52,7 +51,6 @@ class Session:
         replica: Replica,
         catch_up: CatchUp,
         heartbeat: Heartbeat,
-        lease: Lease,
         pending_publishers: PendingPublishers,
         confirmations: Confirmations,
         outage_log: OutageLog,
@@ -67,7 +65,6 @@ class Session:
         self._replica = replica
         self._catch_up = catch_up
         self._heartbeat = heartbeat
-        self._lease = lease
         self._pending_publishers = pending_publishers
         self._confirmations = confirmations
         self._outage_log = outage_log
@@ -78,8 +75,8 @@ class Session:
         self._numbers = count(1)
         self._commands: RedisLog | None = None  # while the log is followed
         self._followed = ("", "")  # the server and the run of Redis that were followed last
-        # Why publications are refused. None: Redis has accepted something since the log is followed.
-        self._trouble: PushUpError | None = Refusal.UNREACHABLE("Redis has not been reached yet")
+        self.trouble: PushUpError | None = Refusal.UNREACHABLE("Redis has not been reached yet")
+        """Why publications are refused. None: Redis has accepted something since the log is followed."""
 
     def start(self) -> None:
         self._running = Deferred.fromCoroutine(self._run())
@@ -87,9 +84,7 @@ class Session:
 
     async def stop(self) -> None:
         """Tell the other nodes that this one leaves, and disconnect."""
-        if self._commands is None:
-            self._heartbeat.stop()
-        else:
+        if self._commands is not None:
             try:
                 leaving = Deferred.fromCoroutine(self._heartbeat.leave(self._commands))
                 await leaving.addTimeout(self._timeout, self._clock)  # much may have to be sent before it
@@ -99,7 +94,6 @@ class Session:
 
     def abort(self) -> None:
         """Disconnect at once, as in a crash."""
-        self._heartbeat.stop()
         self._running.cancel()
 
     @property
@@ -107,17 +101,12 @@ class Session:
         """Whether commands can be appended now."""
         return self._commands is not None
 
-    def why_not_ready(self) -> PushUpError | None:
-        if self._trouble is not None:
-            return self._trouble
-        return None if self._lease.is_current else Refusal.OUTDATED()
-
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
-        """Also while `_trouble` is set: Redis says itself whether it takes this one."""
+        """Also while `trouble` is set: Redis says itself whether it takes this one."""
         if self._commands is None:
-            on_outcome(self._trouble or Refusal.STOPPING())
+            on_outcome(self.trouble or Refusal.STOPPING())
             return
-        if self._commands.connection.lost.called:  # the other one has yet to end
+        if self._commands.connection.has_ended:  # the other one has yet to end
             on_outcome(Refusal.UNREACHABLE("a connection to Redis has ended"))
             return
         name = f"{self._node_id}.{next(self._numbers)}"
@@ -129,22 +118,22 @@ class Session:
         """The publisher is answered when the entry is read back; or now, if Redis did not append it."""
         self._pending_publishers.command_answered(tag)
         match reply:
+            case 0:
+                self._pending_publishers.tell(tag, Refusal.NEW_EPOCH())
+                self._reconnect("a new epoch has begun")
             case int():
-                if self._trouble is not None:
+                if self.trouble is not None:
                     self._accepted()
             case Lost():
                 self._pending_publishers.tell(tag, Refusal.UNKNOWN_OUTCOME(str(reply)))
-            case EpochOver():
-                self._pending_publishers.tell(tag, Refusal.NEW_EPOCH())
-                self._reconnect(str(reply))
             case ErrorReply():
                 self._refused(reply)
-                assert self._trouble is not None
-                self._pending_publishers.tell(tag, self._trouble)
+                assert self.trouble is not None
+                self._pending_publishers.tell(tag, self.trouble)
 
     def _refused(self, reply: ErrorReply) -> None:
         """Redis takes no publications, though the log is followed."""
-        self._trouble = Refusal.REFUSED(f"Redis: {reply.reason}", kind=reply.code.value)
+        self.trouble = Refusal.REFUSED(f"Redis: {reply.reason}", kind=reply.code.value)
         self._outage_log.refused(reply.reason)
         self._replica.is_in_doubt |= reply.is_about_the_data
         if reply.ends_with_connection or reply.is_about_the_data:
@@ -153,12 +142,12 @@ class Session:
     def _accepted(self) -> None:
         """Redis has carried out a publication, or what needs as much."""
         if self._commands is not None:
-            self._trouble = None
+            self.trouble = None
             self._outage_log.over()
 
     async def _try_to_write(self, commands: RedisLog) -> None:
         """After each report, while publications are refused: nobody sends any to a node that is not ready."""
-        if self._trouble is not None and commands is self._commands:
+        if self.trouble is not None and commands is self._commands:
             try:
                 await commands.mark()
             except ErrorReply as error:
@@ -183,7 +172,7 @@ class Session:
                 if logs[0].run != logs[1].run:
                     raise CannotConnect("Redis was restarted or replaced while this node was connecting")
                 if not self._replica.tag and not self._outage_log.has_open_outage:
-                    self._trouble = Refusal.LOADING()
+                    self.trouble = Refusal.LOADING()
                 if trouble := await logs[0].trouble():
                     raise CannotFollow(trouble)
                 await self._catch_up.run(logs[0])
@@ -192,10 +181,8 @@ class Session:
                 return
             except (CannotConnect, Lost) as error:
                 self._failed(Refusal.UNREACHABLE(str(error)))
-            except (ErrorReply, Diverged, Malformed) as error:
-                self._replica.is_in_doubt |= not isinstance(error, ErrorReply)
-                self._failed(Refusal.UNUSABLE(str(error)))
-            except (CannotApply, CannotFollow, VersionTooNew) as error:
+            except (ErrorReply, Diverged, Malformed, CannotApply, CannotFollow, VersionTooNew) as error:
+                self._replica.is_in_doubt |= isinstance(error, Diverged | Malformed)
                 self._failed(Refusal.UNUSABLE(str(error)))
             except NotUnderstood as error:
                 self._replica.is_in_doubt = True  # or it would read on, and take publications meanwhile
@@ -208,7 +195,7 @@ class Session:
                 self._commands = None
                 self._confirmations.follows("")
                 for log in logs:
-                    log.connection.abort(self._trouble.operator_detail if self._trouble else "this node stops")
+                    log.connection.abort(self.trouble.operator_detail if self.trouble else "this node stops")
             if self._clock.seconds() - began_at > longest:
                 wait = shortest  # it worked for a while
             await deferLater(self._clock, max(least, wait * (0.5 + self._random() / 2)), lambda: None)
@@ -216,7 +203,7 @@ class Session:
 
     def _failed(self, trouble: PushUpError) -> bool:
         """The log is not followed; returns whether that was logged."""
-        self._trouble = trouble
+        self.trouble = trouble
         return self._outage_log.refused(trouble.operator_detail)
 
     def _accept_commands(self, reading: RedisLog, commands: RedisLog) -> None:

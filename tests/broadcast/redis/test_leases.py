@@ -352,16 +352,16 @@ def test_a_new_lease_counts_once_the_log_was_applied_up_to_its_end(applied: Curs
     assert lease.is_behind == (not is_current)
 
 
-@pytest.mark.parametrize("how", ["its lease ended", "it began anew"])
+@pytest.mark.parametrize("how", ["its lease ended", "it lapsed here"])
 def test_a_node_has_to_catch_up_again(how: str) -> None:
     """If its lease ended in between, or if it may have another state."""
     clock = Clock()
     lease = Lease(clock.seconds)
     lease.renewed(100.0, HERE, HERE, was_living=True)
     were_current = [lease.is_current]
-    if how == "it began anew":
-        lease.begin_anew()
-    lease.renewed(101.0, Cursor("e1", 8), HERE, was_living=how == "it began anew")
+    if how == "it lapsed here":
+        lease.lapse()
+    lease.renewed(101.0, Cursor("e1", 8), HERE, was_living=how == "it lapsed here")
     were_current.append(lease.is_current)
     lease.renewed(102.0, Cursor("e1", 9), HERE, was_living=True)
     lease.applied(Cursor("e1", 7))

@@ -87,16 +87,3 @@ def test_errors_say_what_is_wrong_with_a_url(url: str, why: str) -> None:
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     """This includes an invalid URL whose password is not percent-encoded; other broadcasts are shown unchanged."""
     assert without_password(url) == shown
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://me:secret@h:1/2", "h:1"),
-        ("redis://[::1]", "[::1]:6379"),
-        ("redis+sentinel://:secret@s1,s2:2/m", "s1:26379,s2:2 (m)"),
-    ],
-)
-def test_an_address_as_text(url: str, shown: str) -> None:
-    """Hosts, ports and the name of the master, but no secrets."""
-    assert str(parse_address(url)) == shown

@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from pushup.broadcast.redis.checkpoint_loader import Loaded
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import LastEntry, LogEntry, Report, Tail, Vouchers
-from pushup.broadcast.redis.redis_errors import EpochOver, ErrorReply, Incomplete
+from pushup.broadcast.redis.redis_errors import ErrorReply, Incomplete
 from pushup.core.commands import (
     Close,
     Command,
@@ -327,7 +327,7 @@ def test_the_in_memory_redis_behaves_like_a_real_one(log: Log, fake: FakeRedis, 
     assert pair.both("begin", lambda log: log.begin())
     for _ in range(800):
         pair.step()
-    for what in ("append int True", "append EpochOver True",
+    for what in ("append int True", "append int False",
                  "save bool True", "save bool False", "save Incomplete True",
                  "begin bool True", "begin bool False", "find CONTAINED", "find UNKNOWN", "find MISSING",
                  "read list True", "load tuple True", "report Report True",
@@ -409,7 +409,7 @@ def test_time_never_goes_back(log: Log, client: RedisClient) -> None:
 
 def test_a_log_in_another_epoch_accepts_nothing(log: Log, client: RedisClient) -> None:
     """It accepts no command, no checkpoint and no new epoch, and is not changed."""
-    assert isinstance(log.append(publish("a")), EpochOver)
+    assert log.append(publish("a")) == 0
     assert client.ask("KEYS", "*") == []
     assert log.begin("e1")
     state = log.state()
@@ -417,7 +417,7 @@ def test_a_log_in_another_epoch_accepts_nothing(log: Log, client: RedisClient) -
     stored = client.ask("HGETALL", "{pushup}:5:state")
     assert not log.begin("e2")
     assert not log.begin("e2", over="e0")
-    assert isinstance(log.append(publish("a"), epoch="e2"), EpochOver)
+    assert log.append(publish("a"), epoch="e2") == 0
     assert log.begin("e2", over="e1")
     assert log.save(state, 0) is False
     assert log.load().tail.epoch == "e2"
@@ -436,9 +436,10 @@ def test_nothing_is_appended_to_a_server_that_was_a_replica(tmp_path: Path) -> N
         log.begin()
         assert log.append(publish("a"), tag="t0") == 1
         client.ask("REPLICAOF", "127.0.0.1", other.port)
-        assert isinstance(log.append(publish("a"), tag="t1"), ErrorReply | EpochOver)
+        reply = log.append(publish("a"), tag="t1")
+        assert reply == 0 or isinstance(reply, ErrorReply)
         client.ask("REPLICAOF", "NO", "ONE")
-        assert isinstance(log.append(publish("a"), tag="t2"), EpochOver)
+        assert log.append(publish("a"), tag="t2") == 0
         before = log.log.run
         log.now(log.log.prepare())
         assert log.log.run != before
@@ -460,7 +461,7 @@ def test_nothing_is_appended_after_a_restart(tmp_path: Path) -> None:
             assert log.tail() == Tail("e1", 1, b"t0", old.log.run, LATEST_VERSION, "e1", log.tail().founded)
             assert log.log.run != old.log.run
             connection.client = client  # as a node would that has not noticed
-            assert isinstance(old.append(publish("a"), tag="t1"), EpochOver)
+            assert old.append(publish("a"), tag="t1") == 0
             assert log.append(publish("a"), tag="t1") == 2
 
 
@@ -476,7 +477,7 @@ def test_the_epoch_goes_on_under_a_new_name(log: Log, client: RedisClient) -> No
     assert log.now(log.log.switch(b"t0", "z", Continue("e3"), epoch="e3", run="z")) is False
     assert log.tail() == Tail("e2", 2, b"s", log.log.run, LATEST_VERSION, "e1", log.tail().founded)
     assert client.ask("EXISTS", "{pushup}:5:vouchers") == 0
-    assert isinstance(log.append(publish("a"), tag="t1"), EpochOver)
+    assert log.append(publish("a"), tag="t1") == 0
     assert log.append(publish("b"), epoch="e2", tag="t2") == 3
     state = log.state()
     assert (str(state.cursor), state.message_count) == ("e2-3", 2)
