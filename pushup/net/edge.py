@@ -16,7 +16,7 @@ from pushup.metrics import Metric, Metrics, gauge
 from pushup.net.application_interface import Application
 from pushup.net.connection import Connection
 from pushup.net.connection_states import Event, Input, Phase
-from pushup.net.edge_context import EdgeContext, InputBudget, ParserPool
+from pushup.net.edge_context import EdgeContext, InputBudget, Parsers
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import RequestTimeout
@@ -86,10 +86,10 @@ class Edge:
             limits=limits,
             metrics=metrics,
             writer=ResponseWriter(),
-            parsers=ParserPool(lambda: new_parser(lambda request: context.application.admit(request))),
+            parsers=Parsers(lambda: new_parser(lambda request: context.application.admit(request))),
             input_budget=InputBudget(limits.waiting_requests_limit_bytes),
             output_budget=OutputBudget(limits.unsent_limit_bytes, lambda: demultiplexer.soon(self._relieve)),
-            forget=self._forget,
+            forget=self._connections.pop,
             proxies=proxies,
         )
         self._rarely = LogThrottle(clock.seconds)
@@ -123,10 +123,6 @@ class Edge:
         self._context.application, self._operators.application = application, operators
 
     @property
-    def limits(self) -> EdgeLimits:
-        return self._context.limits
-
-    @property
     def connection_count(self) -> int:
         return len(self._connections) + sum(len(reserve.connections) for reserve in self._reserves)
 
@@ -143,7 +139,7 @@ class Edge:
     def metrics(self) -> Iterator[Metric]:
         """What is open, and the limits."""
         for name in ("connections_limit", "unsent_limit_bytes", "waiting_requests_limit_bytes"):
-            yield gauge(name, f"The limit {name}", getattr(self.limits, name))
+            yield gauge(name, f"The limit {name}", getattr(self._context.limits, name))
         yield gauge("connections", "Open connections", self.connection_count)
         yield gauge("waiting_requests_bytes", "Bytes in use of waiting_requests_limit_bytes", self.waiting_bytes)
         yield gauge("unsent_bytes", "Bytes that count against unsent_limit_bytes", self.unsent_bytes)
@@ -183,10 +179,6 @@ class Edge:
         context.demultiplexer.add(connection)
         self._connections[connection] = connection
         context.metrics.accepted_connections += 1
-
-    def _forget(self, connection: Watched) -> None:
-        del self._connections[connection]
-        self._context.demultiplexer.remove(connection)
 
     def _all(self) -> list[Connection]:
         return [*self._connections.values(), *(each for reserve in self._reserves for each in reserve.connections)]

@@ -19,7 +19,7 @@ from pushup.core.errors import PushUpError
 from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.connection import Connection
 from pushup.net.connection_states import Phase
-from pushup.net.edge_context import EdgeContext, ParserPool
+from pushup.net.edge_context import EdgeContext, Parsers
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import TooManyConnections
 from pushup.net.log_throttle import LogThrottle
@@ -58,8 +58,8 @@ class Reserve:
         self._context = replace(
             usual,
             application=self,
-            parsers=ParserPool(lambda: new_parser(self.admit)),
-            forget=self._forget,
+            parsers=Parsers(lambda: new_parser(self.admit)),
+            forget=self._connections.pop,
             draining=True,
         )
 
@@ -78,10 +78,6 @@ class Reserve:
     def set_time(self, now: float) -> None:
         """Set the monotonic time; call this at each sweep."""
         self._context.now = now
-
-    def _forget(self, connection: Watched) -> None:
-        del self._connections[connection]
-        self._context.demultiplexer.remove(connection)
 
     def _make_room(self) -> None:
         """End the oldest connection whose request is not being answered, or else the oldest."""
