@@ -12,6 +12,7 @@ from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import SpokeTls
 from pushup.net.known_heads import KnownHeads
+from pushup.net.request_line import piece_end
 from pushup.net.requests_and_responses import Request
 
 SMALL = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)
@@ -68,3 +69,13 @@ def knowing(data: bytes, limits: RequestLimits) -> KnownHeads:
 def _line_ends(data: bytes) -> list[int]:
     """The offsets before and behind each line end."""
     return sorted({place for match in re.finditer(rb"\r?\n|\r", data) for place in match.span()})
+
+
+def pieces(data: bytes, *, is_idle: bool = False) -> list[bytes]:
+    """What llhttp reads at a time of bytes that are of no body with a length; if `is_idle`, of request lines."""
+    found, begin = [], 0
+    while begin < len(data):
+        end = piece_end(data, begin, 0, is_idle=is_idle)
+        found.append(data[begin:end])
+        begin = end
+    return found
