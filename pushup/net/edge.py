@@ -181,7 +181,8 @@ class Edge:
         context.metrics.accepted_connections += 1
 
     def _all(self) -> list[Connection]:
-        return [*self._connections.values(), *(each for reserve in self._reserves for each in reserve.connections)]
+        reserved = [each for reserve in self._reserves for each in reserve.connections.values()]
+        return [*self._connections.values(), *reserved]
 
     def _relieve(self) -> None:
         """The output budget is exceeded."""
@@ -200,7 +201,7 @@ class Edge:
         context = self._context
         last, context.now = context.now, self._clock.seconds()
         for reserve in self._reserves:
-            reserve.set_time(context.now)
+            reserve.context.now = context.now
         context.writer.set_time(self._wall())
         for connection in self._all():
             sweep(connection, last, context.limits)
