@@ -246,13 +246,13 @@ class RequestParser:
         self.head = Request(method, target, headers, version == "1.1", is_1_0=version == "1.0")
         self._size = 0
         if not _RARE.isdisjoint(headers):
-            self._check_rare(self.head, version)
+            self._check_rare(self.head)
 
-    def _check_rare(self, request: Request, version: str) -> None:
+    def _check_rare(self, request: Request) -> None:
         """Check the fields that describe the body, which polls do not have."""
         headers = request.headers
         coding = headers.get(b"transfer-encoding")
-        if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
+        if coding is not None and (request.is_1_0 or coding.lower() != b"chunked"):
             raise BadRequest("unsupported Transfer-Encoding; use chunked, with HTTP/1.1")
         length = headers.get(b"content-length")
         if length is not None:
@@ -267,7 +267,7 @@ class RequestParser:
         if expect is not None:
             if expect.lower() != b"100-continue":
                 raise ExpectationFailed("unsupported Expect header; use 100-continue or omit it")
-            self.wants_continue = version == "1.1"
+            self.wants_continue = not request.is_1_0
 
     def on_body(self, part: bytes) -> None:
         self.wants_continue = False

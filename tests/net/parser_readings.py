@@ -56,6 +56,16 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(ends)]
 
 
+def pieces(data: bytes, *, is_idle: bool = False) -> list[bytes]:
+    """What llhttp reads at a time of bytes that are of no body with a length; if `is_idle`, of request lines."""
+    found, begin = [], 0
+    while begin < len(data):
+        end = piece_end(data, begin, 0, is_idle=is_idle)
+        found.append(data[begin:end])
+        begin = end
+    return found
+
+
 def knowing(data: bytes, limits: RequestLimits) -> KnownHeads:
     """What is remembered after this has come whole, and each of its line ends as the end of a head."""
     known = KnownHeads(limits)
@@ -69,13 +79,3 @@ def knowing(data: bytes, limits: RequestLimits) -> KnownHeads:
 def _line_ends(data: bytes) -> list[int]:
     """The offsets before and behind each line end."""
     return sorted({place for match in re.finditer(rb"\r?\n|\r", data) for place in match.span()})
-
-
-def pieces(data: bytes, *, is_idle: bool = False) -> list[bytes]:
-    """What llhttp reads at a time of bytes that are of no body with a length; if `is_idle`, of request lines."""
-    found, begin = [], 0
-    while begin < len(data):
-        end = piece_end(data, begin, 0, is_idle=is_idle)
-        found.append(data[begin:end])
-        begin = end
-    return found
