@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime
 from twisted.logger import Logger
@@ -26,7 +27,7 @@ from pushup.net.log_throttle import LogThrottle
 from pushup.net.output_buffer import OutputBudget
 from pushup.net.pipeline import Pipeline
 from pushup.net.proxies import TrustedProxies
-from pushup.net.requests_and_responses import Request, ResponseWriter
+from pushup.net.requests_and_responses import ResponseWriter
 from pushup.net.reserve import RESERVED_CONNECTIONS, Reserve
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched, read_from
 from pushup.service_tree import Periodic
@@ -74,12 +75,7 @@ class Edge:
         self._wall = wall
         self._listeners: list[Listener] = []
         self._connections: dict[Watched, Connection] = {}
-
-        known = KnownHeads(request_limits)
-
-        def new_parser(admit: Callable[[Request], int]) -> RequestParser:
-            return RequestParser(request_limits, admit, known)
-
+        new_parser = partial(RequestParser, request_limits, known=KnownHeads(request_limits))
         self._context = context = EdgeContext(
             application=application,
             demultiplexer=demultiplexer,
