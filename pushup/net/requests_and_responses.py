@@ -85,8 +85,8 @@ def _without_ticket(target: bytes) -> tuple[bytes, bytes | None]:
     return b"%b?%b" % (path, b"&".join([part for part in (before[1:], after) if part])), ticket
 
 
-class Response(Struct, frozen=True):
-    """The response to a request."""
+class Response(Struct):
+    """The response to a request. A value: nothing changes it."""
 
     status: int
     body: bytes = b""
@@ -153,17 +153,20 @@ class ResponseWriter:
         length = b"" if response.status in _BODYLESS else b"Content-Length: %d\r\n" % len(response.body)
         return self._bytes(response, length, options)
 
-    def _bytes(self, response: Response, length: bytes, options: ResponseOptions | None) -> bytes:
+    def _bytes(self, response: Response, more: bytes, options: ResponseOptions | None) -> bytes:
+        """`more`: header fields of this kind of response."""
         head_only, close, headers = options or _USUAL
+        if close:
+            more += b"Connection: close\r\n"
+        if fields := (*headers, *response.headers):
+            more += b"".join([b"%b: %b\r\n" % field for field in fields])
         status = response.status
-        return b"%b%b%bCache-Control: %b\r\n%b%b%b\r\n%b" % (
+        return b"%b%b%bCache-Control: %b\r\n%b\r\n%b" % (
             _STATUS_LINES[status],
             self._date,
             b"" if status in _BODYLESS else b"Content-Type: %b\r\n" % response.content_type,
             response.cache_control,
-            length,
-            b"Connection: close\r\n" if close else b"",
-            b"".join([b"%b: %b\r\n" % field for field in (*headers, *response.headers)]),
+            more,
             b"" if head_only else response.body,
         )
 
