@@ -184,5 +184,6 @@ def test_lines_with_two_spaces_are_read_together(line: bytes) -> None:
 def test_a_request_line_is_read_by_itself() -> None:
     """It may come behind an empty line: llhttp cannot be asked later what was in it."""
     assert pieces(b"a\r\nb  c\r\n\r\nd  e\r\n\n\nf") == [b"a\r\n", b"b  c\r\n\r\n", b"d  e\r\n\n\n", b"f"]
+    assert pieces(b"0\r\n\r\nd  e") == [b"0\r\n", b"\r\n", b"d  e"]
     line = b"GET  / HTTP/1.1\r\n"
     assert pieces(b"\r\n\n" + line + b"Host", is_idle=True) == [b"\r\n\n", line, b"Host"]
