@@ -66,7 +66,7 @@ class SteadyTime:
         self._rate = 1.0
         self._ahead = 0.0  # by this the wall clock was ahead at the last look
         self._jumped = 0.0  # by this it has jumped since that was last logged
-        self._logged_at: float | None = None
+        self._logged_at = -math.inf
 
     def __call__(self) -> float:
         return self._then + (self._uptime() - self._since) * self._rate
@@ -81,7 +81,7 @@ class SteadyTime:
         self._rate = 1 + max(-SLEW, min(SLEW, ahead / WATCH_SECONDS))
         if abs(moved) >= JUMP_SECONDS:
             self._jumped += moved
-        if abs(self._jumped) >= JUMP_SECONDS and (self._logged_at is None or now - self._logged_at >= LOG_SECONDS):
+        if abs(self._jumped) >= JUMP_SECONDS and now - self._logged_at >= LOG_SECONDS:
             _log.warn(
                 "the system clock jumped by {jump:+.1f} s. Timeouts are unaffected; with memory or a journal, so are "
                 "message times, which are now {ahead:+.1f} s off the clock. Restart to synchronize them again",

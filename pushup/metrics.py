@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from math import nan
-from typing import get_args
+from typing import Any, get_args
 
 import psutil
 from prometheus_client import GC_COLLECTOR, CollectorRegistry, generate_latest
@@ -28,8 +28,8 @@ from pushup.core.errors import Refusal
 Collect = Callable[[], Iterable[Metric]]
 """What a part of the server has counted, as Prometheus metric families."""
 
-DELAY_BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the buckets of histograms, unless they say others."""
+BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the buckets of histograms."""
 
 
 _log = Logger()
@@ -45,27 +45,30 @@ def counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(f"pushup_{name}", text, value=value)
 
 
+def counters(name: str, text: str, label: str, counts: Mapping[Any, int]) -> Metric:
+    """Numbers that only grow, by the values of a label."""
+    family = CounterMetricFamily(f"pushup_{name}", text, labels=(label,))
+    for value, count in counts.items():
+        family.add_metric((value,), count)
+    return family
+
+
 class Histogram:
     """Counts values in buckets."""
 
-    def __init__(self, bounds: tuple[float, ...] = DELAY_BOUNDS_SECONDS) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS_SECONDS) + 1)
+        self.sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        self._counts[bisect_left(self._bounds, value)] += times
-        self._sum += value * times
+        self._counts[bisect_left(BOUNDS_SECONDS, value)] += times
+        self.sum += value * times
 
     @property
     def buckets(self) -> list[tuple[str, float]]:
         """Upper bounds, each with the number of values up to it, as Prometheus expects."""
-        bounds = (*map(str, self._bounds), "+Inf")
+        bounds = (*map(str, BOUNDS_SECONDS), "+Inf")
         return list(zip(bounds, map(float, accumulate(self._counts)), strict=True))
-
-    @property
-    def sum(self) -> float:
-        return self._sum
 
     def metric(self, name: str, text: str) -> Metric:
         """As a metric without labels."""
@@ -105,8 +108,10 @@ class Metrics:
         self.accepted_connections = 0
         self.refused_connections = 0
         self._gaps = dict.fromkeys(get_args(GapReason), 0)
-        self._refusals: dict[str, int] = {}
-        self._refused_publications = {refusal.kind: 0 for refusal in Refusal if refusal.is_of_commands}
+        self.refusals: dict[str, int] = defaultdict(int)
+        """Requests refused because of their sender or destination, by kind; there are few."""
+        self.refused_publications = defaultdict(int, {each.kind: 0 for each in Refusal if each.is_of_commands})
+        """Publications and other commands that the broadcast refused, by kind; there are few."""
         self.dropped: Mapping[DropReason, int] = {}
         """Messages dropped by the state of this node, by reason."""
         self.failed_outputs = 0
@@ -116,20 +121,12 @@ class Metrics:
         self.requests: dict[tuple[str, int], int] = defaultdict(int)
         """Requests by route and status."""
         self.publication_latency = {ack: Histogram() for ack in get_args(Ack)}
-        self._answer_delay = {held: Histogram() for held in (True, False)}
+        self._answer_delay = {"held": Histogram(), "late": Histogram()}
         self._backends: dict[str, BackendCounters] = {}
 
     def backend(self, name: str) -> BackendCounters:
         """The counters of a backend."""
         return self._backends.setdefault(name, BackendCounters())
-
-    def refused(self, kind: str) -> None:
-        """A request was refused because of its sender or destination; there are few kinds."""
-        self._refusals[kind] = self._refusals.get(kind, 0) + 1
-
-    def publication_refused(self, kind: str) -> None:
-        """A publication, or another command, was refused by the broadcast; there are few kinds."""
-        self._refused_publications[kind] = self._refused_publications.get(kind, 0) + 1
 
     def delivered(self, answer: Answer, times: int, now: float, *, was_held: bool) -> None:
         """An answer was sent to this number of polls; `now` is by the clock of the messages' times.
@@ -141,23 +138,21 @@ class Metrics:
             self._gaps[gap.reason] += times
         if answer.messages:
             self.deliveries += times * len(answer.messages)
-            self._answer_delay[was_held].observe(now - answer.messages[0 if was_held else -1].time, times)
+            message = answer.messages[0 if was_held else -1]
+            self._answer_delay["held" if was_held else "late"].observe(now - message.time, times)
 
     def collect(self) -> Iterator[Metric]:
         """The counters as Prometheus metric families."""
-        counters = (
-            ("messages", self.messages, "Messages published through this node"),
-            ("deliveries", self.deliveries, "Messages delivered, counted once per subscriber"),
-            ("answers", self.answers, "Polls answered"),
-            ("connections_accepted", self.accepted_connections, "Connections accepted"),
-            ("connections_refused", self.refused_connections, "Connections refused because of connections_limit"),
-            ("output_failures", self.failed_outputs, "Connections closed because of output_limit_bytes"),
-            ("unsent_failures", self.failed_unsent, "Connections closed because of unsent_limit_bytes"),
-            ("received_bytes", self.received_bytes, "Bytes received from clients"),
-            ("sent_bytes", self.sent_bytes, "Bytes sent to clients"),
-        )
-        for name, value, text in counters:
-            yield counter(name, text, value)
+        yield counter("messages", "Messages published through this node", self.messages)
+        yield counter("deliveries", "Messages delivered, counted once per subscriber", self.deliveries)
+        yield counter("answers", "Polls answered", self.answers)
+        yield counter("connections_accepted", "Connections accepted", self.accepted_connections)
+        text = "Connections refused because of connections_limit"
+        yield counter("connections_refused", text, self.refused_connections)
+        yield counter("output_failures", "Connections closed because of output_limit_bytes", self.failed_outputs)
+        yield counter("unsent_failures", "Connections closed because of unsent_limit_bytes", self.failed_unsent)
+        yield counter("received_bytes", "Bytes received from clients", self.received_bytes)
+        yield counter("sent_bytes", "Bytes sent to clients", self.sent_bytes)
         requests = CounterMetricFamily("pushup_requests", "Requests answered", labels=("route", "status"))
         for (route, status), count in self.requests.items():
             requests.add_metric((route, str(status)), count)
@@ -165,42 +160,29 @@ class Metrics:
         text = "Time from a publication's request to its response, by the acknowledgement that it has reached"
         yield histogram("publication_seconds", text, "ack", self.publication_latency)
         text = "Time from publication to answer: of the first message for polls that waited, or else of the newest one"
-        delay = {"held" if was_held else "late": counts for was_held, counts in self._answer_delay.items()}
-        yield histogram("answer_delay_seconds", text, "poll", delay)
-        by_reason = (
-            ("gaps", "reason", self._gaps, "Gaps reported to clients"),
-            ("refusals", "kind", self._refusals, "Requests refused because of their sender or destination"),
-            (
-                "publications_refused",
-                "reason",
-                self._refused_publications,
-                "Publications, and changes of channels, answered 503 because of the message log",
-            ),
-            ("messages_by_key", "key", self.messages_by_key, "Messages published through this node, by key"),
-            ("messages_dropped", "reason", self.dropped, "Messages that are no longer kept"),
-        )
-        for name, label, counts, text in by_reason:
-            family = CounterMetricFamily(f"pushup_{name}", text, labels=(label,))
-            for reason, count in counts.items():
-                family.add_metric((reason,), count)
-            yield family
+        yield histogram("answer_delay_seconds", text, "poll", self._answer_delay)
+        yield counters("gaps", "Gaps reported to clients", "reason", self._gaps)
+        text = "Requests refused because of their sender or destination"
+        yield counters("refusals", text, "kind", self.refusals)
+        text = "Publications, and changes of channels, answered 503 because of the message log"
+        yield counters("publications_refused", text, "reason", self.refused_publications)
+        text = "Messages published through this node, by key"
+        yield counters("messages_by_key", text, "key", self.messages_by_key)
+        yield counters("messages_dropped", "Messages that are no longer kept", "reason", self.dropped)
         yield from self._collect_backends()
 
     def _collect_backends(self) -> Iterator[Metric]:
-        calls = CounterMetricFamily(
-            "pushup_backend_calls", "Calls to a backend, by outcome", labels=("backend", "outcome")
-        )
-        busy = GaugeMetricFamily("pushup_backend_busy", "Calls to a backend that are running", labels=("backend",))
-        waiting = GaugeMetricFamily(
-            "pushup_backend_waiting", "Calls to a backend that are waiting", labels=("backend",)
-        )
-        for name, counters in self._backends.items():
+        labels = ("backend", "outcome")
+        calls = CounterMetricFamily("pushup_backend_calls", "Calls to a backend, by outcome", labels=labels)
+        busy = GaugeMetricFamily("pushup_backend_busy", "Calls to a backend that are running", labels=labels[:1])
+        waiting = GaugeMetricFamily("pushup_backend_waiting", "Calls to a backend that are waiting", labels=labels[:1])
+        for name, counts in self._backends.items():
             for outcome in ("ended", "late", "refused"):
-                calls.add_metric((name, outcome), getattr(counters, outcome))
-            busy.add_metric((name,), counters.busy)
-            waiting.add_metric((name,), counters.waiting)
+                calls.add_metric((name, outcome), getattr(counts, outcome))
+            busy.add_metric((name,), counts.busy)
+            waiting.add_metric((name,), counts.waiting)
         yield from (calls, busy, waiting)
-        waits = {name: counters.wait for name, counters in self._backends.items()}
+        waits = {name: counts.wait for name, counts in self._backends.items()}
         yield histogram("backend_wait_seconds", "Time that calls to a backend waited before they ran", "backend", waits)
 
 

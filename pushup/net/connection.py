@@ -243,8 +243,7 @@ class Connection:
     def _sent(self, event: Event) -> None:
         """The kernel has accepted all of a response: decide what comes next."""
         self.on(event)
-        options, self._options = self._options, None
-        if options is not None and options.close:
+        if self._options is not None and self._options.close:
             self.on(Event.FINISHED)
         elif self.phase is QUEUED:
             self._context.demultiplexer.in_turn(self._resume)
@@ -291,6 +290,7 @@ class Connection:
 
     def _close(self) -> None:
         self._context.forget(self)
+        self._context.demultiplexer.remove(self)
         self.socket.close()
         output, self.output = self.output, None
         if output is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime
 from twisted.logger import Logger
@@ -16,7 +17,7 @@ from pushup.metrics import Metric, Metrics, gauge
 from pushup.net.application_interface import Application
 from pushup.net.connection import Connection
 from pushup.net.connection_states import Event, Input, Phase
-from pushup.net.edge_context import EdgeContext, InputBudget, ParserPool
+from pushup.net.edge_context import EdgeContext, InputBudget, Parsers
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import RequestTimeout
@@ -26,7 +27,7 @@ from pushup.net.log_throttle import LogThrottle
 from pushup.net.output_buffer import OutputBudget
 from pushup.net.pipeline import Pipeline
 from pushup.net.proxies import TrustedProxies
-from pushup.net.requests_and_responses import Request, ResponseWriter
+from pushup.net.requests_and_responses import ResponseWriter
 from pushup.net.reserve import RESERVED_CONNECTIONS, Reserve
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched, read_from
 from pushup.service_tree import Periodic
@@ -74,22 +75,17 @@ class Edge:
         self._wall = wall
         self._listeners: list[Listener] = []
         self._connections: dict[Watched, Connection] = {}
-
-        known = KnownHeads(request_limits)
-
-        def new_parser(admit: Callable[[Request], int]) -> RequestParser:
-            return RequestParser(request_limits, admit, known)
-
+        new_parser = partial(RequestParser, request_limits, known=KnownHeads(request_limits))
         self._context = context = EdgeContext(
             application=application,
             demultiplexer=demultiplexer,
             limits=limits,
             metrics=metrics,
             writer=ResponseWriter(),
-            parsers=ParserPool(lambda: new_parser(lambda request: context.application.admit(request))),
+            parsers=Parsers(lambda: new_parser(lambda request: context.application.admit(request))),
             input_budget=InputBudget(limits.waiting_requests_limit_bytes),
             output_budget=OutputBudget(limits.unsent_limit_bytes, lambda: demultiplexer.soon(self._relieve)),
-            forget=self._forget,
+            forget=self._connections.pop,
             proxies=proxies,
         )
         self._rarely = LogThrottle(clock.seconds)
@@ -123,10 +119,6 @@ class Edge:
         self._context.application, self._operators.application = application, operators
 
     @property
-    def limits(self) -> EdgeLimits:
-        return self._context.limits
-
-    @property
     def connection_count(self) -> int:
         return len(self._connections) + sum(len(reserve.connections) for reserve in self._reserves)
 
@@ -143,7 +135,7 @@ class Edge:
     def metrics(self) -> Iterator[Metric]:
         """What is open, and the limits."""
         for name in ("connections_limit", "unsent_limit_bytes", "waiting_requests_limit_bytes"):
-            yield gauge(name, f"The limit {name}", getattr(self.limits, name))
+            yield gauge(name, f"The limit {name}", getattr(self._context.limits, name))
         yield gauge("connections", "Open connections", self.connection_count)
         yield gauge("waiting_requests_bytes", "Bytes in use of waiting_requests_limit_bytes", self.waiting_bytes)
         yield gauge("unsent_bytes", "Bytes that count against unsent_limit_bytes", self.unsent_bytes)
@@ -184,12 +176,9 @@ class Edge:
         self._connections[connection] = connection
         context.metrics.accepted_connections += 1
 
-    def _forget(self, connection: Watched) -> None:
-        del self._connections[connection]
-        self._context.demultiplexer.remove(connection)
-
     def _all(self) -> list[Connection]:
-        return [*self._connections.values(), *(each for reserve in self._reserves for each in reserve.connections)]
+        reserved = [each for reserve in self._reserves for each in reserve.connections.values()]
+        return [*self._connections.values(), *reserved]
 
     def _relieve(self) -> None:
         """The output budget is exceeded."""
@@ -208,7 +197,7 @@ class Edge:
         context = self._context
         last, context.now = context.now, self._clock.seconds()
         for reserve in self._reserves:
-            reserve.set_time(context.now)
+            reserve.context.now = context.now
         context.writer.set_time(self._wall())
         for connection in self._all():
             sweep(connection, last, context.limits)

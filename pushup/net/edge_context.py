@@ -18,35 +18,21 @@ from pushup.net.proxies import TrustedProxies
 from pushup.net.requests_and_responses import ResponseWriter
 from pushup.net.wait.demultiplexer import Demultiplexer, Watched
 
-SPARE_PARSERS = 64
-"""Parsers kept for the next incomplete requests; 1.5 KB each."""
 
+class Parsers:
+    """Makes request parsers. Between two requests one keeps nothing, so the next bytes may be of another connection."""
 
-class ParserPool:
-    """Request parsers. Between two requests a parser keeps nothing, so the next bytes may be of another connection."""
-
-    __slots__ = ("_make", "_spare", "shared")
+    __slots__ = ("_make", "shared")
 
     def __init__(self, make: Callable[[], RequestParser]) -> None:
         self._make = make
-        self._spare: list[RequestParser] = []
         self.shared = make()
         """The parser for every connection that has none of its own."""
 
     def keep(self, parser: RequestParser) -> None:
-        """A connection keeps its parser, or it cannot be used any more. If it was shared, others get another one."""
+        """A connection keeps its parser, or it cannot be used any more. If it was shared, others get a new one."""
         if parser is self.shared:
-            self.shared = self._spare.pop() if self._spare else self._make()
-
-    def give_back(self, parser: RequestParser) -> None:
-        """Take a parser back, between two requests."""
-        if parser is self.shared:
-            return
-        parser.requests = []
-        if len(self._spare) < SPARE_PARSERS:
-            self._spare.append(parser)
-        else:
-            parser.discard()
+            self.shared = self._make()
 
 
 class InputBudget:
@@ -75,11 +61,11 @@ class EdgeContext:
     limits: EdgeLimits
     metrics: Metrics
     writer: ResponseWriter
-    parsers: ParserPool
+    parsers: Parsers
     input_budget: InputBudget
     output_budget: OutputBudget
-    forget: Callable[[Watched], None]
-    """Removes a connection from its edge and from the demultiplexer; its socket must still be open."""
+    forget: Callable[[Watched], object]
+    """Removes a connection from those of its edge."""
     proxies: TrustedProxies | None = None
     """The proxies that are believed about whom they speak for; None: none is."""
     draining: bool = False

@@ -21,7 +21,7 @@ from pushup.core.errors import BadRequest, PushUpError
 from pushup.net.edge_limits import RequestLimits
 from pushup.net.http_errors import ExpectationFailed, HeadersTooLarge, RequestTooLarge, SpokeTls, TargetTooLong
 from pushup.net.known_heads import KnownHeads
-from pushup.net.request_line import has_two_spaces, is_host, is_usual, path_of, pieces
+from pushup.net.request_line import is_host, is_usual, path_of, piece_end
 from pushup.net.requests_and_responses import FIELD_OVERHEAD_BYTES, Request
 
 LENGTH_DIGITS = 20
@@ -65,15 +65,15 @@ class RequestParser:
         self.wants_continue = False
         self.idle = True
         self.ended = False
-        self._in_line = False  # a request has begun, and its first line has not ended
-        self._after_space = False
+        self._line_end = b""  # the last byte of a request line that is incomplete
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._size = 0
         self._fed = 0
         self._kept = 0  # bytes fed since the incomplete request began, or slightly more
         self._length = 0
-        self._request: Request | None = None
+        self.head: Request | None = None
+        """The incomplete request, once its head is complete."""
         self._body_limit = 0
         self._body = bytearray()
 
@@ -89,7 +89,12 @@ class RequestParser:
         self.requests = requests
         if not self.idle:
             self._fed += len(data)
-        failure = self._feed(data) if (is_first or not self._in_line) and is_usual(data) else self._feed_pieces(data)
+        if self._line_end or not is_usual(data):
+            failure = self._feed_pieces(data)
+        else:
+            failure = self._feed(data)
+            if not self.idle and self.head is None:
+                self._line_end = data[-1:]
         if failure is not None:
             raise failure  # here, so that it does not refer to llhttp's error, which refers to all our callers
         if not self.idle:
@@ -110,25 +115,24 @@ class RequestParser:
                 data = self._without_upgrade() + data[upgrade.args[0] :]
             except HttpParserError as error:
                 return self._failure(error, data)
-        if not self.idle:
-            self._in_line = self._in_line and self._request is None
-            self._after_space = data.endswith(b" ")
-        else:
+        if self.idle:
             self._target = b""  # it may contain a ticket
         return None
 
     def _feed_pieces(self, data: bytes) -> Exception | None:
         """The same for bytes that may have two spaces in a row in a request line, or end in one."""
-        for piece in pieces(data, self.body_left):
-            left = self.body_left
-            is_first_line = self.idle or self._in_line or 0 < left < len(piece)  # it may share its line with a body
-            continues = not self.idle and self._in_line and self._after_space and piece.startswith(b" ")
-            failure = None if continues else self._feed(piece)
+        begin = 0
+        while begin < len(data):
+            before, is_line = self._line_end, self.idle or bool(self._line_end)
+            end = piece_end(data, begin, self.body_left, is_idle=self.idle)
+            piece = data[begin:end]
+            failure = self._feed(piece)
             if failure is not None or self.ended:
                 return failure
-            if continues or (is_first_line and has_two_spaces(piece[left:])):
+            if is_line and b"  " in before + piece:
                 return BadRequest("two spaces in a row in the request line; write one")
-            self._in_line = self._in_line and not piece.endswith(b"\n")
+            self._line_end = piece[-1:] if is_line and not self.idle and not piece.endswith(b"\n") else b""
+            begin = end
         return None
 
     def _admits(self, request: Request) -> bool:
@@ -154,14 +158,9 @@ class RequestParser:
         return BadRequest(f"malformed HTTP/1.1 request: {error}")
 
     @property
-    def head(self) -> Request | None:
-        """The incomplete request, once its head is complete."""
-        return self._request
-
-    @property
     def body_left(self) -> int:
         """Bytes of the body that are still to come; 0 when that is unknown, as for a chunked body."""
-        return 0 if self._request is None else max(0, self._length - self._size)
+        return 0 if self.head is None else max(0, self._length - self._size)
 
     @property
     def size(self) -> int:
@@ -190,7 +189,7 @@ class RequestParser:
 
     def _check_fed(self) -> None:
         """Limit what llhttp keeps of a field or a trailer that does not end."""
-        if self._request is None:
+        if self.head is None:
             if self._fed > self._limits.header_limit_bytes:
                 raise self._headers_too_large()
         elif self._fed > self._limits.header_limit_bytes + 2 * self._body_limit:
@@ -202,11 +201,10 @@ class RequestParser:
         if self.ended:
             raise HttpParserError  # llhttp goes on after HTTP/1.0 with `Connection: keep-alive`
         self.idle = False
-        self._in_line = True
         self._target = b""
         self._headers = {}
         self._size = self._fed = self._kept = self._length = 0
-        self._request = None
+        self.head = None
 
     def on_url(self, part: bytes) -> None:
         self._target += part
@@ -215,7 +213,7 @@ class RequestParser:
             raise TargetTooLong(f"the request target exceeds {limit} bytes; a POST takes many channels in its body")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._request is not None:
+        if self.head is not None:
             return  # a trailer, in which no field that we use is allowed
         name = name.lower()
         headers = self._headers
@@ -245,16 +243,16 @@ class RequestParser:
         target = self._target
         if not target.startswith(b"/") and target != b"*":
             target = path_of(target, headers)
-        self._request = Request(method, target, headers, version == "1.1", is_1_0=version == "1.0")
+        self.head = Request(method, target, headers, version == "1.1", is_1_0=version == "1.0")
         self._size = 0
         if not _RARE.isdisjoint(headers):
-            self._check_rare(self._request, version)
+            self._check_rare(self.head)
 
-    def _check_rare(self, request: Request, version: str) -> None:
+    def _check_rare(self, request: Request) -> None:
         """Check the fields that describe the body, which polls do not have."""
         headers = request.headers
         coding = headers.get(b"transfer-encoding")
-        if coding is not None and (version == "1.0" or coding.lower() != b"chunked"):
+        if coding is not None and (request.is_1_0 or coding.lower() != b"chunked"):
             raise BadRequest("unsupported Transfer-Encoding; use chunked, with HTTP/1.1")
         length = headers.get(b"content-length")
         if length is not None:
@@ -269,7 +267,7 @@ class RequestParser:
         if expect is not None:
             if expect.lower() != b"100-continue":
                 raise ExpectationFailed("unsupported Expect header; use 100-continue or omit it")
-            self.wants_continue = version == "1.1"
+            self.wants_continue = not request.is_1_0
 
     def on_body(self, part: bytes) -> None:
         self.wants_continue = False
@@ -279,7 +277,7 @@ class RequestParser:
             raise self._too_large()
 
     def on_message_complete(self) -> None:
-        request = self._request
+        request = self.head
         assert request is not None
         if self._body:
             request.body = bytes(self._body)
@@ -289,7 +287,7 @@ class RequestParser:
         request.keep_alive = request.keep_alive and self._parser.should_keep_alive()
         self.ended = not request.keep_alive
         self.requests.append(request)
-        self._request = None
+        self.head = None
         self._headers = {}
         self.idle = True
 

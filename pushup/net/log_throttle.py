@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 LOG_SECONDS = 60.0
@@ -14,16 +15,14 @@ class LogThrottle:
     def __init__(self, seconds: Callable[[], float]) -> None:
         """`seconds` of a monotonic clock."""
         self._seconds = seconds
-        self._last: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
+        self._kinds: dict[str, tuple[float, int]] = {}  # when one last passed, and how many have not since then
 
     def passes(self, kind: str) -> int:
         """The number of events of this kind since the last that passed, with this one; 0 if it must not pass."""
-        count = self._counts.get(kind, 0) + 1
         now = self._seconds()
-        if kind in self._last and now - self._last[kind] < LOG_SECONDS:
-            self._counts[kind] = count
+        passed_at, count = self._kinds.get(kind, (-math.inf, 0))
+        if now - passed_at < LOG_SECONDS:
+            self._kinds[kind] = passed_at, count + 1
             return 0
-        self._last[kind] = now
-        self._counts[kind] = 0
-        return count
+        self._kinds[kind] = now, 0
+        return count + 1

@@ -80,19 +80,15 @@ class Pipeline:
 
     def take(self, parser: RequestParser, requests: Sequence[Request | RejectedRequest]) -> None:
         """Take what a parser made of some bytes: requests; and the parser itself, if one is incomplete."""
-        parsers = self._context.parsers
-        if parser.ended:
-            parsers.keep(parser)
-            self.incomplete = parser
+        if parser.idle and not parser.ended:
             self.drop_incomplete()
-        elif parser.idle:
-            parsers.give_back(parser)
-            self.incomplete = None
         else:
-            parsers.keep(parser)
+            self._context.parsers.keep(parser)
             if requests or self.incomplete is None:  # it begins here
                 self.since = self._context.now
             self.incomplete = parser
+            if parser.ended:
+                self.drop_incomplete()
         self._add(requests)
 
     def refuse_incomplete(self, error: PushUpError) -> None:

@@ -6,22 +6,19 @@ It accepts both, and tells us neither. Another server may take what is before th
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 
 from pushup.core.errors import BadRequest
 
-_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?").fullmatch
-"""A host and port; may be empty (RFC 9112 §3.2, RFC 3986 §3.2.2). Never a comma, which joins repeated fields."""
-
-_LINE = re.compile(rb"[A-Z] +[^ \n]+ +[A-Z]+/[0-9]\.[0-9]\r?\n").finditer
-"""Complete request lines, from the last letter of the method on. What is before it may end a body. O(bytes)."""
+is_host = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?").fullmatch
+"""Whether this is a host and port; may be empty (RFC 9112 §3.2, RFC 3986 §3.2.2). Never a comma, which joins repeated
+fields."""
 
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#]*)(.*)").fullmatch
 
+_LINE_ENDS = re.compile(rb"[\r\n]+").match
 
-def is_host(host: bytes) -> bool:
-    """Whether this is a valid Host."""
-    return _HOST(host) is not None
+_EMPTY_LINE = re.compile(rb"\n[\r\n]*\n").search
+"""One or more empty lines, with the end of the line before them."""
 
 
 def path_of(target: bytes, headers: dict[bytes, bytes]) -> bytes:
@@ -49,30 +46,17 @@ def is_usual(data: bytes) -> bool:
     return b"  " not in data and data.endswith(b"\r\n\r\n", 0, data.rfind(b"\n") + 1)
 
 
-def pieces(data: bytes, left: int) -> list[bytes]:
-    """The data, cut so that these are pieces of their own: the first line, an incomplete last line, and each line that
-    ends like a request line with two spaces in a row. O(bytes).
+def piece_end(data: bytes, begin: int, left: int, *, is_idle: bool) -> int:
+    """How far llhttp may read from `begin` on, so that a request line is always a piece of its own. O(bytes).
 
-    `left`: how many of the first bytes are certainly of a body; these are one piece. Llhttp takes 3 us for a piece, so
-    other lines with two spaces are not cut: a body may have a thousand in each read.
+    `left`: how many bytes are certainly of a body. `is_idle`: a request line comes next, perhaps behind empty lines.
+    Else the next one can only come behind an empty line, with which a head ends, and a chunked body.
     """
-    if left >= len(data):
-        return [data]
-    cuts = [0, left, data.find(b"\n", left) + 1 or len(data)]
-    for line in _LINE(data, left):
-        if b"  " in line[0]:
-            cuts += (_line_before(data, cuts[-1], line.start()), line.end())
-    cuts += (_line_before(data, cuts[-1], len(data)), len(data))
-    return [data[begin:end] for begin, end in pairwise(cuts) if begin < end]
-
-
-def has_two_spaces(piece: bytes) -> bool:
-    """Whether this piece, which begins with a request line, has two spaces in that line. `pieces` never leaves such a
-    line in a piece with others.
-    """
-    return b"  " in piece and b"\n" not in piece[:-1]
-
-
-def _line_before(data: bytes, begin: int, end: int) -> int:
-    """Where the last line in these bytes begins."""
-    return max(begin, data.rfind(b"\n", begin, end) + 1)
+    if left:
+        return min(begin + left, len(data))
+    if is_idle and (skipped := _LINE_ENDS(data, begin)):
+        return skipped.end()
+    if is_idle or not begin:  # the rest of a line may be empty
+        return data.find(b"\n", begin) + 1 or len(data)
+    found = _EMPTY_LINE(data, begin - 1)  # from the end of the line before, which is a piece
+    return found.end() if found else len(data)

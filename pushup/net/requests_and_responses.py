@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from pushup.core.answer import Answer
 
@@ -84,24 +85,14 @@ def _without_ticket(target: bytes) -> tuple[bytes, bytes | None]:
     return b"%b?%b" % (path, b"&".join([part for part in (before[1:], after) if part])), ticket
 
 
-class Response:
+class Response(Struct):
     """The response to a request. A value: nothing changes it."""
 
-    __slots__ = ("body", "cache_control", "content_type", "headers", "status")
-
-    def __init__(
-        self,
-        status: int,
-        body: bytes = b"",
-        content_type: bytes = b"application/json",
-        headers: tuple[Header, ...] = (),
-        cache_control: bytes = b"no-store",
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.content_type = content_type
-        self.headers = headers
-        self.cache_control = cache_control
+    status: int
+    body: bytes = b""
+    content_type: bytes = b"application/json"
+    headers: tuple[Header, ...] = ()
+    cache_control: bytes = b"no-store"
 
 
 class ResponseOptions(NamedTuple):
@@ -152,39 +143,32 @@ class ResponseWriter:
 
     def stream_head(self, content_type: bytes, options: ResponseOptions | None, *, chunked: bool) -> bytes:
         """The head of a response that is a stream, as chunks or until the connection ends."""
-        _, close, headers = options or _USUAL
-        fields = [*headers, (b"X-Accel-Buffering", b"no")]  # nginx passes each event on at once
+        fields = [(b"X-Accel-Buffering", b"no")]  # nginx passes each event on at once
         if chunked:
             fields.append((b"Transfer-Encoding", b"chunked"))
-        if close:
-            fields.append((b"Connection", b"close"))
-        start = self._start(Response(200, content_type=content_type, cache_control=_OF_STREAMS))
-        return b"%b%b\r\n" % (start, b"".join([b"%b: %b\r\n" % field for field in fields]))
+        return self._bytes(Response(200, b"", content_type, tuple(fields), _OF_STREAMS), b"", options)
 
     def response(self, response: Response, options: ResponseOptions | None) -> bytes:
         """The bytes of any response."""
-        start = self._start(response)
-        if options is None and not response.headers:
-            if response.status in _BODYLESS:
-                return start + b"\r\n"
-            return b"%bContent-Length: %d\r\n\r\n%b" % (start, len(response.body), response.body)
-        head_only, close, headers = options or _USUAL
-        parts = [start]
-        if response.status not in _BODYLESS:
-            parts.append(b"Content-Length: %d\r\n" % len(response.body))
-        if close:
-            parts.append(b"Connection: close\r\n")
-        parts += [b"%b: %b\r\n" % header for header in (*headers, *response.headers)]
-        parts.append(b"\r\n")
-        if not head_only:
-            parts.append(response.body)
-        return b"".join(parts)
+        length = b"" if response.status in _BODYLESS else b"Content-Length: %d\r\n" % len(response.body)
+        return self._bytes(response, length, options)
 
-    def _start(self, response: Response) -> bytes:
-        """The status line, and the header fields that each response has."""
+    def _bytes(self, response: Response, more: bytes, options: ResponseOptions | None) -> bytes:
+        """`more`: header fields of this kind of response."""
+        head_only, close, headers = options or _USUAL
+        if close:
+            more += b"Connection: close\r\n"
+        if fields := (*headers, *response.headers):
+            more += b"".join([b"%b: %b\r\n" % field for field in fields])
         status = response.status
-        kind = b"" if status in _BODYLESS else b"Content-Type: %b\r\n" % response.content_type
-        return b"%b%b%bCache-Control: %b\r\n" % (_STATUS_LINES[status], self._date, kind, response.cache_control)
+        return b"%b%b%bCache-Control: %b\r\n%b\r\n%b" % (
+            _STATUS_LINES[status],
+            self._date,
+            b"" if status in _BODYLESS else b"Content-Type: %b\r\n" % response.content_type,
+            response.cache_control,
+            more,
+            b"" if head_only else response.body,
+        )
 
 
 _USUAL = ResponseOptions()

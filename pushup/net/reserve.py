@@ -10,7 +10,7 @@ The addresses of operators (`operator_listen`) have a reserve of their own, on w
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, ValuesView
+from collections.abc import Callable
 from dataclasses import replace
 
 from twisted.logger import Logger
@@ -19,7 +19,7 @@ from pushup.core.errors import PushUpError
 from pushup.net.application_interface import Application, Exchange, Held
 from pushup.net.connection import Connection
 from pushup.net.connection_states import Phase
-from pushup.net.edge_context import EdgeContext, ParserPool
+from pushup.net.edge_context import EdgeContext, Parsers
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import TooManyConnections
 from pushup.net.log_throttle import LogThrottle
@@ -54,38 +54,26 @@ class Reserve:
         self._for_operators = for_operators
         self._places = places
         self._rarely = LogThrottle(seconds)
-        self._connections: dict[Watched, Connection] = {}  # the oldest first
-        self._context = replace(
+        self.connections: dict[Watched, Connection] = {}  # the oldest first
+        self.context = replace(
             usual,
             application=self,
-            parsers=ParserPool(lambda: new_parser(self.admit)),
-            forget=self._forget,
+            parsers=Parsers(lambda: new_parser(self.admit)),
+            forget=self.connections.pop,
             draining=True,
         )
 
-    @property
-    def connections(self) -> ValuesView[Connection]:
-        return self._connections.values()
-
     def accept(self, sock: socket.socket) -> None:
         """Make a connection of an accepted socket. Raises: OSError when the system can watch no more."""
-        if len(self._connections) >= self._places:
+        if len(self.connections) >= self._places:
             self._make_room()
-        connection = Connection(self._context, sock)
-        self._context.demultiplexer.add(connection)
-        self._connections[connection] = connection
-
-    def set_time(self, now: float) -> None:
-        """Set the monotonic time; call this at each sweep."""
-        self._context.now = now
-
-    def _forget(self, connection: Watched) -> None:
-        del self._connections[connection]
-        self._context.demultiplexer.remove(connection)
+        connection = Connection(self.context, sock)
+        self.context.demultiplexer.add(connection)
+        self.connections[connection] = connection
 
     def _make_room(self) -> None:
         """End the oldest connection whose request is not being answered, or else the oldest."""
-        connections = list(self._connections.values())
+        connections = list(self.connections.values())
         for oldest in connections:
             if oldest.is_idle:
                 read_from(oldest)  # its request may have arrived: many connections are accepted in one turn

@@ -160,7 +160,7 @@ class Node(HoldsState, Generic[H]):
             self.metrics.messages += outcome.count
             self._tracer.answered(outcome)
         elif isinstance(outcome, PushUpError) and outcome.kind:  # or it is an outcome of the state
-            self.metrics.publication_refused(outcome.kind)
+            self.metrics.refused_publications[outcome.kind] += 1
         on_outcome(outcome)
 
     def members(self) -> list[Member]:

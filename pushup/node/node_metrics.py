@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily
-
 from pushup.broadcast import Broadcast
-from pushup.metrics import Metric, gauge
+from pushup.metrics import Metric, counters, gauge
 from pushup.node.node import Node
 from pushup.node.publishers import publisher_metrics
 
@@ -33,8 +31,5 @@ def node_metrics(node: Node[Any], broadcast: Broadcast) -> Iterator[Metric]:
     yield gauge("oldest_message_age_seconds", "Age of the oldest message", state.cache.age(broadcast.now()))
     yield from publisher_metrics(state, broadcast.now())
     yield gauge("webhooks_waiting", "Messages that wait for readers, or about which to call", len(state.webhooks))
-    outcomes = CounterMetricFamily("pushup_webhooks", "Calls of webhook_url", labels=("outcome",))
-    for outcome, count in node.webhook_caller.counts.items():
-        outcomes.add_metric((outcome,), count)
-    yield outcomes
+    yield counters("webhooks", "Calls of webhook_url", "outcome", node.webhook_caller.counts)
     yield gauge("waiting_bytes", "Bytes that count against waiting_limit_bytes", broadcast.waiting_bytes)

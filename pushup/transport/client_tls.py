@@ -24,14 +24,7 @@ from zope.interface import implementer
 _AUTHORITY = (
     "is not signed by an authority that this machine trusts; set SSL_CERT_FILE to the authority's certificate, in PEM"
 )
-_REASONS = {
-    9: "is not valid yet",
-    10: "has expired",
-    18: _AUTHORITY,
-    19: _AUTHORITY,
-    20: _AUTHORITY,
-    21: _AUTHORITY,
-}
+_REASONS = {9: "is not valid yet", 10: "has expired", **dict.fromkeys((18, 19, 20, 21), _AUTHORITY)}
 """OpenSSL's verification errors in words (X509_V_ERR_*)."""
 
 

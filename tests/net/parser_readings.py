@@ -12,6 +12,7 @@ from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
 from pushup.net.http_errors import SpokeTls
 from pushup.net.known_heads import KnownHeads
+from pushup.net.request_line import piece_end
 from pushup.net.requests_and_responses import Request
 
 SMALL = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)
@@ -53,6 +54,16 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     """The data, split at these offsets."""
     ends = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
     return [data[a:b] for a, b in pairwise(ends)]
+
+
+def pieces(data: bytes, *, is_idle: bool = False) -> list[bytes]:
+    """What llhttp reads at a time of bytes that are of no body with a length; if `is_idle`, of request lines."""
+    found, begin = [], 0
+    while begin < len(data):
+        end = piece_end(data, begin, 0, is_idle=is_idle)
+        found.append(data[begin:end])
+        begin = end
+    return found
 
 
 def knowing(data: bytes, limits: RequestLimits) -> KnownHeads:

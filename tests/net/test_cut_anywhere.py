@@ -1,7 +1,7 @@
 """A request may arrive cut anywhere, whatever came before it: the outcome is that of the same bytes, uncut and first.
 
 The edge is warm: it has seen the request whole on another connection, and each of its lines as the last of a head. So
-whatever may be remembered from one request to the next, in the parser, the pool of parsers or beside them, is.
+whatever may be remembered from one request to the next, in the parser that connections share or beside it, is.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ def test_an_ambiguous_request_is_refused(name: str) -> None:
 def test_an_ambiguous_request_is_refused_behind_a_body(name: str, before: bytes) -> None:
     """It is the same whether the bytes of its first line come alone, or behind those of another request's body."""
     data = REFUSED[name] + SMUGGLED
-    for parts in ([before + data], [before, data], [before[:-2], before[-2:] + data], in_bytes(before + data)):
+    cuts = [[before[:-size], before[-size:] + data] for size in (2, 5)]
+    for parts in ([before + data], [before, data], *cuts, in_bytes(before + data)):
         requests, error = read(parts)
         assert error is not None
         assert [request.target for request in requests] == [b"/"]

@@ -36,7 +36,7 @@ class ErrorResponder:
         kind = problem_type(type(error)).refusal
         if not kind:
             return
-        self._metrics.refused(kind)
+        self._metrics.refusals[kind] += 1
         if count := self._rarely.passes(kind):
             text = "refused a request from {client}: {detail}" + " ({more} more since last logged)" * (count > 1)
             detail = f"{error.detail}: {error.operator_detail}" if error.operator_detail else error.detail

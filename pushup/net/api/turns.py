@@ -76,5 +76,5 @@ class PublisherTurns:
 
     def _refused(self, why: str) -> PushUpError:
         refusal = Refusal.BUSY
-        self._metrics.publication_refused(refusal.kind)
+        self._metrics.refused_publications[refusal.kind] += 1
         return refusal(detail=f"{refusal.detail} ({why})")

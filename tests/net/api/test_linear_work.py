@@ -22,10 +22,10 @@ from pushup.net.api.revoking import read_revoke
 from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.application_interface import Client
 from pushup.net.proxies import ClientField, TrustedProxies
-from pushup.net.request_line import pieces
 from pushup.net.requests_and_responses import Request
 from pushup.tokens.verifier import Verifier
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.parser_readings import pieces
 from tests.tokens.evil_tokens import NOW, SECRET, issuer, key, token, write
 
 SMALL, MEDIUM, LARGE, PUBLICATION = 2 * 1024, 16 * 1024, 64 * 1024, 1024 * 1024
@@ -145,7 +145,8 @@ def readers() -> Iterator[tuple[str, Read]]:
             (b"%b", b"1.1.%b"),
         ),
         "name": (lambda text: check_name(text.decode("latin-1"), "channel"), (b"%b", b"1%b")),
-        "request lines": (lambda data: pieces(data, 0), (b"%b", b"A  %b", b"A /  A%b")),
+        "pieces": (pieces, (b"%b", b"A  %b", b"\n\n%b")),
+        "request lines": (lambda data: pieces(data, is_idle=True), (b"%b", b"A  %b", b"\n\n%b")),
         "logged target": (shown_target, (b"/%b", b"/?%b", b"http://%b")),
     }
     for name, (read, places) in bodies.items():
