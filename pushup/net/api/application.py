@@ -52,16 +52,8 @@ OF_DASHBOARD = ("/v1/poll", "/v1/events", "/v1/messages", "/v1/pushup.js")
 _log = Logger()
 
 
-class _Admitted:
-    """A request, the call that it is for, and what it may do."""
-
-    __slots__ = ("argument", "call", "grant", "request")
-
-    def __init__(self, request: Request, call: Call, argument: Any, grant: Grant) -> None:
-        self.request = request
-        self.call = call
-        self.argument = argument
-        self.grant = grant
+_Admitted = tuple[Request, Call, Any, Grant]
+"""A request, the call that it is for, the argument of its handler, and what it may do."""
 
 
 class Api:
@@ -147,8 +139,8 @@ class Api:
 
         Raises: PushUpError, when the head is enough to refuse the request.
         """
-        admitted = self._admitted = self._find(request)
-        limit = admitted.call.body_limit_bytes
+        self._admitted = self._find(request)
+        limit = self._admitted[1].body_limit_bytes
         return self._body_limit_bytes if limit is None else limit
 
     def headers_for(self, request: Request) -> tuple[Header, ...]:
@@ -159,20 +151,21 @@ class Api:
         """Answer a request, now or later."""
         admitted, self._admitted = self._admitted, None
         try:
-            if admitted is None or admitted.request is not request:
+            if admitted is None or admitted[0] is not request:
                 admitted = self._find(request)
         except PushUpError as error:
             self.refuse(error, request, exchange)
             return
-        exchange.route = admitted.call.path
+        _, call, argument, grant = admitted
+        exchange.route = call.path
         try:
-            if self._quotas.counts_requests and admitted.call.is_counted:
-                self._quotas.count(request, admitted.grant, exchange)
-            later = admitted.call.handler(request, admitted.argument, exchange, admitted.grant)
+            if self._quotas.counts_requests and call.is_counted:
+                self._quotas.count(request, grant, exchange)
+            later = call.handler(request, argument, exchange, grant)
             if later is not None:
                 later.addErrback(self._failed_later, request, exchange)
         except PushUpError as error:
-            if admitted.call.requires == "read":  # else it has been counted, or never is
+            if call.requires == "read":  # else it has been counted, or never is
                 error = self._counted(error, request, exchange)
             self._answer_error(error, request, exchange)
         except Exception:
@@ -182,13 +175,13 @@ class Api:
         """Raises: PushUpError."""
         self._access.check_host(request)
         call, argument = self._router.find(request)
-        return _Admitted(request, call, argument, self._grant(call.requires, request))
-
-    def _grant(self, required: Right | None, request: Request) -> Grant:
-        """What the request may do. Raises: PushUpError."""
-        if required is None:
-            return NOTHING
-        return self._access.grant_for_poll(request) if required == "read" else self._access.require(required, request)
+        if call.requires is None:
+            grant = NOTHING
+        elif call.requires == "read":
+            grant = self._access.grant_for_poll(request)
+        else:
+            grant = self._access.require(call.requires, request)
+        return request, call, argument, grant
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         """Answer with an error; `request` is None when not even its head could be read."""
