@@ -158,8 +158,3 @@ class AnswerBeforeEnd(Answer, frozen=True, omit_defaults=True):
 
     ticket: str = ""
     expires_in: int | None = None
-
-
-def told_of_end(answer: Answer, ticket: str, seconds: int | None) -> AnswerBeforeEnd:
-    """`ticket`: empty if there is no new one."""
-    return AnswerBeforeEnd(answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, ticket, seconds)
