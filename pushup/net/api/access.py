@@ -21,11 +21,9 @@ from pushup.net.api.cors import Origins
 from pushup.net.api.node_interface import Node
 from pushup.net.api.publish_keys import digest_of, read_key
 from pushup.net.api.quotas import Quotas
+from pushup.net.api.suggestions import shown_name
 from pushup.net.http_errors import ForbiddenOrigin, MisdirectedRequest
 from pushup.net.requests_and_responses import Request
-
-SHOWN_HOST_LENGTH = 100
-"""Characters of a `Host` that an error shows."""
 
 _SENT_FOR_OTHERS = frozenset((b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"origin"))
 """Header fields of requests that a proxy, or a browser for a script, sends on behalf of somebody else."""
@@ -112,7 +110,7 @@ class Access:
         if host is None or host == self._allowed_host:
             return
         if not self._is_allowed_host(host.decode("latin-1").lower()):
-            shown = host[:SHOWN_HOST_LENGTH].decode("latin-1")
+            shown = shown_name(host.decode("latin-1"))
             raise MisdirectedRequest(
                 f"this server does not serve the host name {shown!r}: use its IP address or localhost, "
                 "or add the name to the setting hosts",
