@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
+from typing import cast
 
 from msgspec import Struct
 
@@ -23,10 +24,6 @@ UNNAMED = "publish_keys"
 """The name of a key that was given none: that of its setting."""
 
 HASHED = "sha256:"
-
-_RIGHTS: dict[str, Right] = {
-    "publish": "publish", "channels": "channels", "read": "read", "operate": "operate", "backup": "backup",
-}  # fmt: skip
 
 _USUAL: dict[Right, Scope] = {
     "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
@@ -80,7 +77,7 @@ def _digest(key: str) -> bytes:
 
 
 def _rights(words: tuple[str, ...]) -> dict[Right, Scope]:
-    """Raises: ValueError."""
+    """`words`: as `parts_of_key` finds them. Raises: ValueError."""
     if not words:
         return _USUAL
     channels: dict[Right, list[str]] = {}
@@ -88,7 +85,7 @@ def _rights(words: tuple[str, ...]) -> dict[Right, Scope]:
         name, equals, pattern = word.partition("=")
         if equals and name in ("operate", "backup"):
             raise ValueError(f"has {name} for some channels; it is for the whole server: write {name} alone")
-        channels.setdefault(_RIGHTS[name], []).append(pattern if equals else "*")
+        channels.setdefault(cast(Right, name), []).append(pattern if equals else "*")
     found = {right: scope_of(patterns) for right, patterns in channels.items()}
     if "operate" in found:
         found["revoke"] = found["drain"] = found["see details"] = EVERYTHING
