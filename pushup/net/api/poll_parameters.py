@@ -206,10 +206,23 @@ def unknown_parameter(name: str, value: str = "", known: tuple[str, ...] = PARAM
         return f"unknown parameter {name!r}; URLs are logged: send a token as Authorization: Bearer <token>"
     meant = suggestion(name, known)
     if meant is None:
-        return f"unknown parameter {name!r}; the parameters are {', '.join(known)}"
+        these = f"parameters are {', '.join(known)}" if len(known) > 1 else f"only parameter is `{known[0]}`"
+        return f"unknown parameter {name!r}; the {these}"
     if meant == "channel" and ("," in value or name.startswith("channels")):
         return f"unknown parameter {name!r}; repeat `channel` for each channel: channel=a&channel=b"
     return f"unknown parameter {name!r}; did you mean {meant!r}?"
+
+
+def read_parameters(query: bytes, known: tuple[str, ...]) -> dict[str, str]:
+    """The parameters of a call that takes each of these once. Raises: BadRequest naming the parameter."""
+    given: dict[str, str] = {}
+    for name, _, value in query_pairs(query):
+        if name not in known:
+            raise BadRequest(unknown_parameter(shown_name(name), value, known), field=shown_name(name))
+        if name in given:
+            raise BadRequest(f"duplicate parameter {name!r}", field=name)
+        given[name] = value
+    return given
 
 
 def query_pairs(query: bytes) -> list[tuple[str, str, str]]:

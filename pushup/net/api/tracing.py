@@ -6,13 +6,11 @@
 
 from __future__ import annotations
 
-from pushup.core.errors import BadRequest
 from pushup.core.grant import Grant
 from pushup.net.api.bodies import json_response
 from pushup.net.api.erasing import read_cursor
 from pushup.net.api.node_interface import Node
-from pushup.net.api.poll_parameters import query_pairs, unknown_parameter
-from pushup.net.api.suggestions import shown_name
+from pushup.net.api.poll_parameters import read_parameters
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import UnknownMessage
 from pushup.net.requests_and_responses import Request
@@ -25,13 +23,9 @@ class Tracing:
         self._node = node
 
     def show(self, request: Request, id_: str, exchange: Exchange, grant: Grant) -> None:
-        message, reader = read_cursor(id_, "id"), None
-        for name, _, value in query_pairs(request.target.partition(b"?")[2]):
-            if name != "cursor" or reader is not None:
-                shown = shown_name(name)
-                problem = "duplicate parameter" if name == "cursor" else unknown_parameter(shown, value, ("cursor",))
-                raise BadRequest(problem, field=shown)
-            reader = read_cursor(value, name)
+        message = read_cursor(id_, "id")
+        given = read_parameters(request.target.partition(b"?")[2], ("cursor",))
+        reader = read_cursor(given["cursor"], "cursor") if given else None
         found = self._node.trace(message, reader)
         if found is None:
             text = (
