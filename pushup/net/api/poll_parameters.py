@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime
-from typing import get_args
+from typing import cast, get_args
 from urllib.parse import unquote_to_bytes
 
 from pushup.core.cursor import Cursor, Start, parse_cursor
@@ -60,10 +60,6 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII).fullmatch
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+", re.ASCII).fullmatch
 """A number as JSON and people write it; Python's `float` takes more."""
 
-_FORMAT = re.compile(rb"(?:^|&)format=([^&]*)").search
-
-_FORMATS: dict[bytes, Format] = {b"": DEFAULT_FORMAT} | {form.encode(): form for form in get_args(Format)}
-
 _body = BodyDecoder(PollBody, '{"channels": ["news"]}', choices={"format": get_args(Format)})
 
 
@@ -90,14 +86,10 @@ class PollReader:
         return poll
 
     def stream_from_query(self, query: bytes) -> tuple[Poll, Format]:
-        """A stream's poll, and how its messages are sent; the poll does not depend on that. Raises: as `from_query`."""
-        given = _FORMAT(query)
-        if given is None:
-            return self.from_query(query), DEFAULT_FORMAT
-        form = _FORMATS.get(given[1])
-        if form is None:
-            raise BadRequest(f"format must be one of {', '.join(get_args(Format))}", field="format")
-        return self.from_query(query[: given.start()] + query[given.end() :]), form
+        """A stream's poll, and how its messages are sent. Raises: as `from_query`."""
+        poll = self.from_query(query)
+        form = next((value for name, _, value in query_pairs(query) if name == "format"), "")
+        return poll, cast(Format, form or DEFAULT_FORMAT)
 
     def _from_query_with_new_cursor(self, query: bytes) -> Poll:
         """As `_read`. If only the cursor is new, only that is read."""
@@ -137,8 +129,8 @@ class PollReader:
                 is_misplaced, name = name in NOT_OF_STREAMS or name in ONLY_OF_STREAMS, shown_name(name)
                 text = _misplaced(name) if is_misplaced else unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
-        if "format" in given:  # `stream_from_query` has not taken it away
-            raise BadRequest("give format once, without encoding: format=raw", field="format")
+        if "format" in given and given["format"] not in ("", *get_args(Format)):
+            raise BadRequest(f"format must be one of {', '.join(get_args(Format))}", field="format")
         poll = PollBody(
             tuple(channels),
             given.get("cursor", ""),
