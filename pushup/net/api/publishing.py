@@ -239,13 +239,14 @@ def _draft(channels: tuple[str, ...], data: Raw, given: MessageFields, at: str, 
         raise MessageTooLarge(text, field=at + "data")
     if given.event:
         _check_event(given.event, at + "event")
-    unread = None if given.unread_after is None and not given.for_ else _unread(given, at)
+    unread = None if given.unread_after is None and given.for_ is UNSET else _unread(given, at)
     return Draft(tuple(dict.fromkeys(channels)), data.copy(), attributes_of(given), unread)
 
 
 def _unread(given: MessageFields, at: str) -> Unread:
     """For whom a message waits, and how long. Raises: BadRequest."""
-    after, subjects = given.unread_after, tuple(dict.fromkeys(given.for_))
+    after = given.unread_after
+    subjects = () if given.for_ is UNSET else tuple(dict.fromkeys(given.for_))
     if after is None:
         raise BadRequest("`for` goes with `unread_after`, a number of seconds", field=at + "unread_after")
     if not 0 < after <= UNREAD_LIMIT_SECONDS:

@@ -66,7 +66,7 @@ class MessageFields(Attributes, frozen=True, kw_only=True):
     """What a publisher may say about a message besides its channels and data."""
 
     unread_after: float | None = None
-    for_: tuple[str, ...] = msgspec.field(default=(), name="for")
+    for_: tuple[str, ...] | UnsetType = msgspec.field(default=UNSET, name="for")
 
 
 class MessageBody(MessageFields, frozen=True):
