@@ -215,16 +215,15 @@ def read_publication(
         if len(given.messages) > limits.batch_limit:
             raise BadRequest(f"a publication can have at most {limits.batch_limit} messages", field="messages")
         drafts = tuple(_draft(m.channels, m.data, m, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
-        _check_size(drafts, limits, field="messages")
-        command = Publish(drafts, key, owner, producer, traceparent)
-        return Publication(command, True, given.ack, given.ack_timeout)
-    if given.channels is UNSET:
+    elif given.channels is UNSET:
         raise BadRequest("the field `channels` is missing", field="channels")
-    if given.data is UNSET:
+    elif given.data is UNSET:
         raise BadRequest("the field `data` is missing", field="data")
-    drafts = (_draft(given.channels, given.data, given, "", limits),)
-    _check_size(drafts, limits, field="channels")
-    return Publication(Publish(drafts, key, owner, producer, traceparent), False, given.ack, given.ack_timeout)
+    else:
+        drafts = (_draft(given.channels, given.data, given, "", limits),)
+    as_list = given.messages is not UNSET
+    _check_size(drafts, limits, field="messages" if as_list else "channels")
+    return Publication(Publish(drafts, key, owner, producer, traceparent), as_list, given.ack, given.ack_timeout)
 
 
 def _draft(channels: tuple[str, ...], data: Raw, given: MessageFields, at: str, limits: PublicationLimits) -> Draft:
