@@ -79,7 +79,7 @@ class Access:
 
     def use_publish_keys(self, keys: tuple[str, ...]) -> None:
         """Replace the publish keys (`publish_keys`)."""
-        self._keys = {key.digest: key.grant for key in map(read_key, keys)}
+        self._keys = dict(map(read_key, keys))
         self._some_key_polls = any("read" in grant.rights for grant in self._keys.values())
         self._allowed_host: bytes | None = None  # the last that was; which are depends on the keys
 

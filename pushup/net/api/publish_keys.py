@@ -15,8 +15,6 @@ import re
 from hashlib import sha256
 from typing import cast
 
-from msgspec import Struct
-
 from pushup.core.grant import EVERYTHING, Grant, Right, Scope, scope_of
 from pushup.secret_files import MIN_KEY_LENGTH, parts_of_key
 
@@ -36,21 +34,16 @@ _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").f
 _HASH = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
-class PublishKey(Struct, frozen=True):
-    """A key, of which only the hash is kept."""
-
-    digest: bytes
-    """SHA-256."""
-    grant: Grant
-
-
 def digest_of(key: str) -> bytes:
     """What identifies a key. One that is sent is ISO-8859-1, as all header fields."""
     return sha256(key.encode("latin-1")).digest()
 
 
-def read_key(line: str) -> PublishKey:
-    """The key in a line. Raises: ValueError, which does not contain it: "the key is not valid; ..."."""
+def read_key(line: str) -> tuple[bytes, Grant]:
+    """The digest of the key in a line, and what it allows.
+
+    Raises: ValueError, which does not contain the key: "is not valid; ...".
+    """
     name, key, rights = parts_of_key(line)
     if name and not _NAME(name):
         raise ValueError(
@@ -59,7 +52,7 @@ def read_key(line: str) -> PublishKey:
         )
     digest = _digest(key)
     key_id = " ".join(("publish", digest.hex(), *rights))  # with other rights it is another one
-    return PublishKey(digest, Grant(_rights(rights), key_name=name or UNNAMED, key_id=key_id))
+    return digest, Grant(_rights(rights), key_name=name or UNNAMED, key_id=key_id)
 
 
 def _digest(key: str) -> bytes:
