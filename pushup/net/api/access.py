@@ -15,11 +15,11 @@ from typing import Protocol
 
 from pushup.core.channels import unknown_channel
 from pushup.core.errors import Forbidden, InvalidToken, Unauthorized, revoked
-from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right, Scope
+from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
 from pushup.net.api.node_interface import Node
-from pushup.net.api.publish_keys import digest_of, read_key
+from pushup.net.api.publish_keys import USUAL, digest_of, read_key
 from pushup.net.api.quotas import Quotas
 from pushup.net.api.suggestions import shown_name
 from pushup.net.http_errors import ForbiddenOrigin, MisdirectedRequest
@@ -33,13 +33,8 @@ _NO_TOKENS = "no signed tokens are accepted here (set token_issuer and its keys)
 _VERBS: dict[Right, str] = {"read": "poll", "channels": "change channels or delete messages"}
 """What errors call a right; the others as they are."""
 
-
-_FOR_ALL: dict[Right, Scope] = {
-    "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
-    "drain": EVERYTHING,
-}  # fmt: skip
-_WITHOUT_KEYS = Grant({**_FOR_ALL, "see details locally": EVERYTHING})
-_WITHOUT_KEYS_FOR_OTHERS = Grant(_FOR_ALL)
+_WITHOUT_KEYS = Grant({**USUAL, "see details locally": EVERYTHING})
+_WITHOUT_KEYS_FOR_OTHERS = Grant(USUAL)
 _WITHOUT_KEYS_FOREIGN_PAGE = Grant({"operate": EVERYTHING})
 
 

@@ -23,10 +23,8 @@ UNNAMED = "publish_keys"
 
 HASHED = "sha256:"
 
-_USUAL: dict[Right, Scope] = {
-    "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
-    "drain": EVERYTHING, "see details": EVERYTHING,
-}  # fmt: skip
+USUAL: dict[Right, Scope] = dict.fromkeys(("publish", "channels", "operate", "revoke", "drain"), EVERYTHING)
+"""What a key without rights behind it may do, and without keys everybody; some of them also see details."""
 
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").fullmatch
 """Shorter than a key, so that two keys on one line are an error: names are shown, keys are not."""
@@ -72,7 +70,7 @@ def _digest(key: str) -> bytes:
 def _rights(words: tuple[str, ...]) -> dict[Right, Scope]:
     """`words`: as `parts_of_key` finds them. Raises: ValueError."""
     if not words:
-        return _USUAL
+        return {**USUAL, "see details": EVERYTHING}
     channels: dict[Right, list[str]] = {}
     for word in words:
         name, equals, pattern = word.partition("=")
