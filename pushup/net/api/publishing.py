@@ -222,7 +222,13 @@ def read_publication(
     else:
         drafts = (_draft(given.channels, given.data, given, "", limits),)
     as_list = given.messages is not UNSET
-    _check_size(drafts, limits, field="messages" if as_list else "channels")
+    count, most = sum([len(draft.channels) for draft in drafts]), limits.publication_channels_limit
+    if count > most:
+        raise BadRequest(
+            f"the messages of a publication can have at most {most} channels together, and these have {count} "
+            "(publication_channels_limit); publish them in several requests",
+            field="messages" if as_list else "channels",
+        )
     return Publication(Publish(drafts, key, owner, producer, traceparent), as_list, given.ack, given.ack_timeout)
 
 
@@ -277,16 +283,6 @@ def _check_event(event: str, field: str) -> None:
         raise BadRequest(f"an event's name has 1 to {EVENT_LIMIT} letters, digits or any of _.:/-", field=field)
     if event in RESERVED_EVENTS:
         raise BadRequest(f"the name {event} is reserved; choose another", field=field)
-
-
-def _check_size(drafts: tuple[Draft, ...], limits: PublicationLimits, field: str) -> None:
-    count, most = sum([len(draft.channels) for draft in drafts]), limits.publication_channels_limit
-    if count > most:
-        raise BadRequest(
-            f"the messages of a publication can have at most {most} channels together, and these have {count} "
-            "(publication_channels_limit); publish them in several requests",
-            field=field,
-        )
 
 
 def write_published(published: Published, as_list: bool, confirmed: Confirmation | None = None) -> bytes:
