@@ -148,9 +148,7 @@ class Publishing:
                 exchange.respond(Response(200, DUPLICATE))
                 return
             assert isinstance(outcome, Published)
-            self._publishers.published(grant, outcome)
-            if audited:
-                self._publishers.log(grant, outcome, audited, exchange.client, traceparent)
+            self._publishers.published(grant, outcome, audited, exchange, traceparent)
             if ack == "accepted":
                 self._latency[ack].observe(self._seconds() - began_at)
                 exchange.respond(Response(201, write_published(outcome, as_list)))
