@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError
@@ -17,7 +18,7 @@ from pushup.core.errors import PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant, Right
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
-from pushup.net.api.backing_up import BackingUp
+from pushup.net.api.backing_up import send_backup
 from pushup.net.api.browser_client import NAMES, Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
@@ -33,11 +34,11 @@ from pushup.net.api.presence import PresenceCalls
 from pushup.net.api.publishers import Publishers
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.request_log import shown_target
-from pushup.net.api.revoking import Revoking
+from pushup.net.api.revoking import revoke
 from pushup.net.api.router import Call, Router
 from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
-from pushup.net.api.tracing import Tracing
+from pushup.net.api.tracing import show_trace
 from pushup.net.api.turns import PublisherTurns
 from pushup.net.application_interface import NO_ROUTE, Application, Exchange, Held
 from pushup.net.http_errors import InternalError, UnknownResource, problem
@@ -94,7 +95,6 @@ class Api:
         publishing = Publishing(node, publication_limits, error_responder, access, publishers, turns)
         channels = Channels(node, machine, error_responder, access)
         operations = Operations(node, access, machine)
-        revoking = Revoking(node, error_responder)
         erasing = Erasing(node, error_responder, access)
         streams: tuple[Call, ...] = ()
         if streaming is not None:
@@ -114,18 +114,18 @@ class Api:
             *(Call("GET", f"/v1/{name}", Script(name, origins).show) for name in NAMES),
             Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
             Call("DELETE", "/v1/messages", erasing.erase_all),
-            Call("GET", "/v1/messages/{id}", Tracing(node).show, "operate"),
+            Call("GET", "/v1/messages/{id}", partial(show_trace, node), "operate"),
             Call("DELETE", "/v1/messages/{id}", erasing.erase_one, "channels"),
             Call("GET", "/v1/channels", channels.list_page, "operate"),
             Call("POST", "/v1/channels", channels.create, "channels"),
             Call("GET", "/v1/channels/{channel}", channels.show, "operate"),
             Call("DELETE", "/v1/channels/{channel}", channels.close, "channels"),
             Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
-            Call("POST", "/v1/revoke", revoking.revoke, "revoke"),
+            Call("POST", "/v1/revoke", partial(revoke, node, error_responder), "revoke"),
             Call("GET", "/v1/nodes", operations.nodes, "operate"),
             Call("POST", "/v1/drain", operations.drain, "drain"),
             Call("DELETE", "/v1/drain", operations.drain, "drain"),
-            Call("GET", "/v1/backup", BackingUp(node).send, "backup"),
+            Call("GET", "/v1/backup", partial(send_backup, node), "backup"),
             Call("GET", "/healthz", operations.health),
             Call("GET", "/readyz", operations.readiness),
             Call("GET", "/metrics", metrics),

@@ -16,21 +16,16 @@ from pushup.net.http_errors import UnknownMessage
 from pushup.net.requests_and_responses import Request
 
 
-class Tracing:
-    """Says what this node knows of a message."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def show(self, request: Request, id_: str, exchange: Exchange, grant: Grant) -> None:
-        message = read_cursor(id_, "id")
-        given = read_parameters(request.target.partition(b"?")[2], ("cursor",))
-        reader = read_cursor(given["cursor"], "cursor") if given else None
-        found = self._node.trace(message, reader)
-        if found is None:
-            text = (
-                "no message has this id: it is of another order, or of an entry that published nothing, or the message "
-                "was ephemeral and is gone"
-            )
-            raise UnknownMessage(text, field="id")
-        exchange.respond(json_response(found))
+def show_trace(node: Node, request: Request, id_: str, exchange: Exchange, grant: Grant) -> None:
+    """Say what this node knows of a message."""
+    message = read_cursor(id_, "id")
+    given = read_parameters(request.target.partition(b"?")[2], ("cursor",))
+    reader = read_cursor(given["cursor"], "cursor") if given else None
+    found = node.trace(message, reader)
+    if found is None:
+        text = (
+            "no message has this id: it is of another order, or of an entry that published nothing, or the message "
+            "was ephemeral and is gone"
+        )
+        raise UnknownMessage(text, field="id")
+    exchange.respond(json_response(found))
