@@ -134,8 +134,8 @@ class PollReader:
         poll = PollBody(
             tuple(channels),
             given.get("cursor", ""),
-            _timeout(given.get("timeout", "")),
-            _limit(given.get("limit", "")),
+            _timeout(given["timeout"]) if "timeout" in given else None,
+            _limit(given["limit"]) if "limit" in given else None,
             given.get("from"),
             given.get("to"),
             hidden=_hidden(given.get("hidden", "")),
@@ -248,7 +248,7 @@ def begins_at(poll: Poll, request: Request) -> Cursor | Start:
 
 
 def _timeout(text: str) -> float | None:
-    """The seconds in a query string; None if they are missing or empty."""
+    """The seconds in a query string; None if it leaves them empty."""
     if not text:
         return None
     if not _NUMBER(text):
