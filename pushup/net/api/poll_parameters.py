@@ -60,6 +60,8 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII).fullmatch
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+", re.ASCII).fullmatch
 """A number as JSON and people write it; Python's `float` takes more."""
 
+_FORMATS = ("", *get_args(Format))
+
 _body = BodyDecoder(PollBody, '{"channels": ["news"]}', choices={"format": get_args(Format)})
 
 
@@ -129,7 +131,7 @@ class PollReader:
                 is_misplaced, name = name in NOT_OF_STREAMS or name in ONLY_OF_STREAMS, shown_name(name)
                 text = _misplaced(name) if is_misplaced else unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
-        if "format" in given and given["format"] not in ("", *get_args(Format)):
+        if "format" in given and given["format"] not in _FORMATS:
             raise BadRequest(f"format must be one of {', '.join(get_args(Format))}", field="format")
         poll = PollBody(
             tuple(channels),
