@@ -81,7 +81,7 @@ GAPS = {*get_args(GapReason)}
         ("pushup/browser/pushup.d.ts", r"interface Gap \{(?s:.*?)/\*\*(.*?)\*/", GAPS),
         (
             "docs/guide/openapi.yaml",
-            r"^    Problem:\n      type: object(?s:.*?)enum: \[((?s:.*?))\]",
+            r"^    Problem:\n      type: object(?s:.*?)examples: \[((?s:.*?))\]",
             {kind.code for kind in PROBLEM_TYPES.values()},
         ),
         ("docs/operate/monitoring.md", r"^\| `pushup_gaps_total` \|.*?: (.*?)\.", GAPS),

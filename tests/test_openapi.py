@@ -153,6 +153,13 @@ def test_answers_may_lack_a_ticket() -> None:
     )
 
 
+def test_the_types_of_problems_are_open() -> None:
+    """Programs that are generated from the document must not fail when a type is added."""
+    kind = SCHEMAS["Problem"]["properties"]["type"]
+    assert not {"enum", "const", "pattern"} & kind.keys()
+    assert len(kind["examples"]) == len({problem.code for problem in PROBLEM_TYPES.values()})
+
+
 def test_every_problem_is_in_the_protocol() -> None:
     """The table of docs/internals/protocol.md has the status and type of each error, and no others."""
     protocol = (DOCS / "internals" / "protocol.md").read_text()

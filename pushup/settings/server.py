@@ -114,10 +114,10 @@ def _keys_mistake(keys: tuple[str, ...]) -> str | None:
     names: dict[bytes, str] = {}
     for number, line in enumerate(keys, 1):
         try:
-            key = read_key(line)
+            digest, _ = read_key(line)
         except ValueError as error:
             return f"key {number} of {len(keys)} {error}"
-        if names.setdefault(key.digest, line) != line:
+        if names.setdefault(digest, line) != line:
             return f"key {number} of {len(keys)} stands there twice, with different names or rights; remove one of them"
     return None
 

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 from pushup.core.grant import Grant, Right, Scope, is_subject, scope_of
+from pushup.net.api.bodies import TOO_DEEP, nests_too_deeply
 
 _RIGHTS: dict[str, Right] = {"poll": "read", "publish": "publish"}
 """What the rights are called in a token."""
@@ -136,6 +137,8 @@ def _presence(given: object) -> bytes:
         raise ValueError("the token's `presence` has a number that is too large") from None
     if len(text) > PRESENCE_LIMIT_BYTES:
         raise ValueError(f"the token's `presence` has {len(text)} bytes, and can have {PRESENCE_LIMIT_BYTES}")
+    if nests_too_deeply(text):
+        raise ValueError(f"the token's `presence` {TOO_DEEP}")
     return text
 
 

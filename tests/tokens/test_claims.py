@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pushup.core.errors import InvalidToken, TokenExpired
 from pushup.core.grant import Grant, Right
+from pushup.net.api.bodies import NESTING_LIMIT
 from pushup.tokens.claims import Expected, Expired, grant_of
 from tests.tokens.evil_tokens import NOW, SECRET, accept, claims, token, write
 
@@ -129,6 +130,18 @@ def test_a_number_of_presence_that_is_too_large(number: str) -> None:
         says = json.dumps(claims(pushup={"presence": "HERE"})).replace('"HERE"', text)
         with pytest.raises(InvalidToken, match="`presence` has a number that is too large"):
             accept(write({"alg": "HS256"}, says, SECRET))
+
+
+def test_presence_nests_as_deeply_as_a_publication() -> None:
+    """The decoder of a client, or of another node, may take less than the one that has read the token."""
+
+    def nested(levels: int) -> dict[str, object]:
+        return {"presence": json.loads("[" * levels + "]" * levels)}
+
+    assert rights(nested(NESTING_LIMIT)).presence == b"[" * NESTING_LIMIT + b"]" * NESTING_LIMIT
+    assert rights({"presence": "[" * 500}).presence
+    with pytest.raises(InvalidToken, match="`presence` nests arrays and objects more than 64 levels deep"):
+        rights(nested(NESTING_LIMIT + 1))
 
 
 def test_presence_is_json() -> None:

@@ -15,17 +15,15 @@ from typing import Protocol
 
 from pushup.core.channels import unknown_channel
 from pushup.core.errors import Forbidden, InvalidToken, Unauthorized, revoked
-from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right, Scope
+from pushup.core.grant import EVERYTHING, NOTHING, Grant, Right
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.net.api.cors import Origins
 from pushup.net.api.node_interface import Node
-from pushup.net.api.publish_keys import digest_of, read_key
+from pushup.net.api.publish_keys import USUAL, digest_of, read_key
 from pushup.net.api.quotas import Quotas
+from pushup.net.api.suggestions import shown_name
 from pushup.net.http_errors import ForbiddenOrigin, MisdirectedRequest
 from pushup.net.requests_and_responses import Request
-
-SHOWN_HOST_LENGTH = 100
-"""Characters of a `Host` that an error shows."""
 
 _SENT_FOR_OTHERS = frozenset((b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via", b"origin"))
 """Header fields of requests that a proxy, or a browser for a script, sends on behalf of somebody else."""
@@ -35,13 +33,8 @@ _NO_TOKENS = "no signed tokens are accepted here (set token_issuer and its keys)
 _VERBS: dict[Right, str] = {"read": "poll", "channels": "change channels or delete messages"}
 """What errors call a right; the others as they are."""
 
-
-_FOR_ALL: dict[Right, Scope] = {
-    "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
-    "drain": EVERYTHING,
-}  # fmt: skip
-_WITHOUT_KEYS = Grant({**_FOR_ALL, "see details locally": EVERYTHING})
-_WITHOUT_KEYS_FOR_OTHERS = Grant(_FOR_ALL)
+_WITHOUT_KEYS = Grant({**USUAL, "see details locally": EVERYTHING})
+_WITHOUT_KEYS_FOR_OTHERS = Grant(USUAL)
 _WITHOUT_KEYS_FOREIGN_PAGE = Grant({"operate": EVERYTHING})
 
 
@@ -81,7 +74,7 @@ class Access:
 
     def use_publish_keys(self, keys: tuple[str, ...]) -> None:
         """Replace the publish keys (`publish_keys`)."""
-        self._keys = {key.digest: key.grant for key in map(read_key, keys)}
+        self._keys = dict(map(read_key, keys))
         self._some_key_polls = any("read" in grant.rights for grant in self._keys.values())
         self._allowed_host: bytes | None = None  # the last that was; which are depends on the keys
 
@@ -112,7 +105,7 @@ class Access:
         if host is None or host == self._allowed_host:
             return
         if not self._is_allowed_host(host.decode("latin-1").lower()):
-            shown = host[:SHOWN_HOST_LENGTH].decode("latin-1")
+            shown = shown_name(host.decode("latin-1"))
             raise MisdirectedRequest(
                 f"this server does not serve the host name {shown!r}: use its IP address or localhost, "
                 "or add the name to the setting hosts",

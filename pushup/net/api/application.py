@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError
@@ -17,7 +18,7 @@ from pushup.core.errors import PushUpError, QuotaExceeded
 from pushup.core.grant import NOTHING, Grant, Right
 from pushup.core.subscription import Subscription
 from pushup.net.api.access import Access
-from pushup.net.api.backing_up import BackingUp
+from pushup.net.api.backing_up import send_backup
 from pushup.net.api.browser_client import NAMES, Script
 from pushup.net.api.channel_routes import Channels
 from pushup.net.api.cors import Origins
@@ -33,11 +34,11 @@ from pushup.net.api.presence import PresenceCalls
 from pushup.net.api.publishers import Publishers
 from pushup.net.api.publishing import Publishing
 from pushup.net.api.request_log import shown_target
-from pushup.net.api.revoking import Revoking
+from pushup.net.api.revoking import revoke
 from pushup.net.api.router import Call, Router
 from pushup.net.api.schemas import PublicationLimits
 from pushup.net.api.streaming import Streaming
-from pushup.net.api.tracing import Tracing
+from pushup.net.api.tracing import show_trace
 from pushup.net.api.turns import PublisherTurns
 from pushup.net.application_interface import NO_ROUTE, Application, Exchange, Held
 from pushup.net.http_errors import InternalError, UnknownResource, problem
@@ -52,16 +53,8 @@ OF_DASHBOARD = ("/v1/poll", "/v1/events", "/v1/messages", "/v1/pushup.js")
 _log = Logger()
 
 
-class _Admitted:
-    """A request, the call that it is for, and what it may do."""
-
-    __slots__ = ("argument", "call", "grant", "request")
-
-    def __init__(self, request: Request, call: Call, argument: Any, grant: Grant) -> None:
-        self.request = request
-        self.call = call
-        self.argument = argument
-        self.grant = grant
+_Admitted = tuple[Request, Call, Any, Grant]
+"""A request, the call that it is for, the argument of its handler, and what it may do."""
 
 
 class Api:
@@ -102,7 +95,6 @@ class Api:
         publishing = Publishing(node, publication_limits, error_responder, access, publishers, turns)
         channels = Channels(node, machine, error_responder, access)
         operations = Operations(node, access, machine)
-        revoking = Revoking(node, error_responder)
         erasing = Erasing(node, error_responder, access)
         streams: tuple[Call, ...] = ()
         if streaming is not None:
@@ -122,18 +114,18 @@ class Api:
             *(Call("GET", f"/v1/{name}", Script(name, origins).show) for name in NAMES),
             Call("POST", "/v1/messages", publishing.publish, "publish", publication_limit_bytes),
             Call("DELETE", "/v1/messages", erasing.erase_all),
-            Call("GET", "/v1/messages/{id}", Tracing(node).show, "operate"),
+            Call("GET", "/v1/messages/{id}", partial(show_trace, node), "operate"),
             Call("DELETE", "/v1/messages/{id}", erasing.erase_one, "channels"),
             Call("GET", "/v1/channels", channels.list_page, "operate"),
             Call("POST", "/v1/channels", channels.create, "channels"),
             Call("GET", "/v1/channels/{channel}", channels.show, "operate"),
             Call("DELETE", "/v1/channels/{channel}", channels.close, "channels"),
             Call("POST", "/v1/channels/{channel}/renew", channels.renew, "channels"),
-            Call("POST", "/v1/revoke", revoking.revoke, "revoke"),
+            Call("POST", "/v1/revoke", partial(revoke, node, error_responder), "revoke"),
             Call("GET", "/v1/nodes", operations.nodes, "operate"),
             Call("POST", "/v1/drain", operations.drain, "drain"),
             Call("DELETE", "/v1/drain", operations.drain, "drain"),
-            Call("GET", "/v1/backup", BackingUp(node).send, "backup"),
+            Call("GET", "/v1/backup", partial(send_backup, node), "backup"),
             Call("GET", "/healthz", operations.health),
             Call("GET", "/readyz", operations.readiness),
             Call("GET", "/metrics", metrics),
@@ -147,8 +139,8 @@ class Api:
 
         Raises: PushUpError, when the head is enough to refuse the request.
         """
-        admitted = self._admitted = self._find(request)
-        limit = admitted.call.body_limit_bytes
+        self._admitted = self._find(request)
+        limit = self._admitted[1].body_limit_bytes
         return self._body_limit_bytes if limit is None else limit
 
     def headers_for(self, request: Request) -> tuple[Header, ...]:
@@ -159,20 +151,21 @@ class Api:
         """Answer a request, now or later."""
         admitted, self._admitted = self._admitted, None
         try:
-            if admitted is None or admitted.request is not request:
+            if admitted is None or admitted[0] is not request:
                 admitted = self._find(request)
         except PushUpError as error:
             self.refuse(error, request, exchange)
             return
-        exchange.route = admitted.call.path
+        _, call, argument, grant = admitted
+        exchange.route = call.path
         try:
-            if self._quotas.counts_requests and admitted.call.is_counted:
-                self._quotas.count(request, admitted.grant, exchange)
-            later = admitted.call.handler(request, admitted.argument, exchange, admitted.grant)
+            if self._quotas.counts_requests and call.is_counted:
+                self._quotas.count(request, grant, exchange)
+            later = call.handler(request, argument, exchange, grant)
             if later is not None:
                 later.addErrback(self._failed_later, request, exchange)
         except PushUpError as error:
-            if admitted.call.requires == "read":  # else it has been counted, or never is
+            if call.requires == "read":  # else it has been counted, or never is
                 error = self._counted(error, request, exchange)
             self._answer_error(error, request, exchange)
         except Exception:
@@ -182,13 +175,13 @@ class Api:
         """Raises: PushUpError."""
         self._access.check_host(request)
         call, argument = self._router.find(request)
-        return _Admitted(request, call, argument, self._grant(call.requires, request))
-
-    def _grant(self, required: Right | None, request: Request) -> Grant:
-        """What the request may do. Raises: PushUpError."""
-        if required is None:
-            return NOTHING
-        return self._access.grant_for_poll(request) if required == "read" else self._access.require(required, request)
+        if call.requires is None:
+            grant = NOTHING
+        elif call.requires == "read":
+            grant = self._access.grant_for_poll(request)
+        else:
+            grant = self._access.require(call.requires, request)
+        return request, call, argument, grant
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         """Answer with an error; `request` is None when not even its head could be read."""

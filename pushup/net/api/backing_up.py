@@ -28,22 +28,18 @@ PAUSE_SECONDS = 0.004
 """Between two pieces, each of which takes 1 ms: a thread that writes to the disk gets Python's global lock then."""
 
 
-class BackingUp:
-    """Answers the call."""
-
-    def __init__(self, node: Node, *, changes_limit: int = CHANGES_LIMIT) -> None:
-        self._node = node
-        self._changes_limit = changes_limit
-
-    def send(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
-        if query:
-            raise BadRequest("a backup has no parameters: it contains everything", field="query")
-        if not self._node.cursor.epoch:
-            raise Unavailable("this node has no state yet", retry_after=RETRY_AFTER_SECONDS)
-        if self._node.outgoing is not None:
-            raise Unavailable("another backup is under way; try again later", retry_after=RETRY_AFTER_SECONDS)
-        backup = Backup(self._node, exchange, self._changes_limit, is_chunked=not request.is_1_0)
-        backup.begin(shows_only=request.method == b"HEAD")
+def send_backup(
+    node: Node, request: Request, query: bytes, exchange: Exchange, grant: Grant, changes_limit: int = CHANGES_LIMIT
+) -> None:
+    """Answer the call."""
+    if query:
+        raise BadRequest("a backup has no parameters: it contains everything", field="query")
+    if not node.cursor.epoch:
+        raise Unavailable("this node has no state yet", retry_after=RETRY_AFTER_SECONDS)
+    if node.outgoing is not None:
+        raise Unavailable("another backup is under way; try again later", retry_after=RETRY_AFTER_SECONDS)
+    backup = Backup(node, exchange, changes_limit, is_chunked=not request.is_1_0)
+    backup.begin(shows_only=request.method == b"HEAD")
 
 
 class Backup:

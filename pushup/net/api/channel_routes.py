@@ -17,8 +17,8 @@ from pushup.net.api.access import Access, check_channels
 from pushup.net.api.bodies import BodyDecoder, check_name, json_response
 from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import Node, ServerView
+from pushup.net.api.poll_parameters import read_parameters
 from pushup.net.api.schemas import ChannelView, CreateBody, RenewBody
-from pushup.net.api.suggestions import shown_name
 from pushup.net.application_interface import Exchange
 from pushup.net.requests_and_responses import Request, Response
 
@@ -122,12 +122,7 @@ def _page_start(query: bytes) -> int:
 
     Raises: BadRequest.
     """
-    name, _, value = query.partition(b"=")
-    if not query:
-        return 0
-    if name != b"after":
-        detail = "the only parameter of this call is `after`: the last channel's id on the page before"
-        raise BadRequest(detail, field=shown_name(name.decode("latin-1")))
-    if not (value.isdigit() and len(value) <= 18):
-        raise BadRequest("after must be a channel's id", field="after")
+    value = read_parameters(query, ("after",)).get("after", "0")
+    if not (value.isascii() and value.isdigit() and len(value) <= 18):
+        raise BadRequest("after must be the last channel's id on the page before", field="after")
     return int(value)

@@ -30,7 +30,7 @@ class ChannelRules:
 
     def use(self, default: PollRule, rules: Sequence[ChannelRule]) -> None:
         """Have these from now on."""
-        self._rules = (*sorted(rules, key=_length, reverse=True), ChannelRule("", default))
+        self._rules = (*sorted(rules, key=lambda rule: len(rule.prefix), reverse=True), ChannelRule("", default))
         self.everybody_polls = all(rule.poll == "anyone" for rule in self._rules)
         """Whether nothing is needed to poll any channel."""
 
@@ -44,7 +44,3 @@ class ChannelRules:
     def only_for_keys(self, channels: Sequence[str]) -> str:
         """The first name of these channels on which tokens may not publish; empty if there is none."""
         return next((name for name in channels if self.of(name).publish == "key"), "")
-
-
-def _length(rule: ChannelRule) -> int:
-    return len(rule.prefix)

@@ -19,13 +19,10 @@ from pushup.net.api.access import Access, check_channels
 from pushup.net.api.bodies import check_name, json_response
 from pushup.net.api.error_responses import ErrorResponder
 from pushup.net.api.node_interface import Node
-from pushup.net.api.poll_parameters import query_pairs, unknown_parameter
-from pushup.net.api.suggestions import shown_name
+from pushup.net.api.poll_parameters import read_parameters
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import UnknownMessage
 from pushup.net.requests_and_responses import Request
-
-PARAMETERS = ("channel", "owner", "until")
 
 
 class Erasing:
@@ -89,13 +86,7 @@ class Erasing:
 
 def read_erase(query: bytes) -> Erase:
     """Raises: BadRequest naming the parameter."""
-    given: dict[str, str] = {}
-    for name, _, value in query_pairs(query):
-        if name not in PARAMETERS:
-            raise BadRequest(unknown_parameter(shown_name(name), value, PARAMETERS), field=shown_name(name))
-        if name in given:
-            raise BadRequest(f"duplicate parameter {name!r}", field=name)
-        given[name] = value
+    given = read_parameters(query, ("channel", "owner", "until"))
     until = given.pop("until", "")
     if len(given) != 1:
         text = "name what to delete: channel=NAME, owner=NAME, or the id of a message in the path"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime
-from typing import get_args
+from typing import cast, get_args
 from urllib.parse import unquote_to_bytes
 
 from pushup.core.cursor import Cursor, Start, parse_cursor
@@ -60,9 +60,7 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII).fullmatch
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?|[+-]?\.[0-9]+", re.ASCII).fullmatch
 """A number as JSON and people write it; Python's `float` takes more."""
 
-_FORMAT = re.compile(rb"(?:^|&)format=([^&]*)").search
-
-_FORMATS: dict[bytes, Format] = {b"": DEFAULT_FORMAT} | {form.encode(): form for form in get_args(Format)}
+_FORMATS = ("", *get_args(Format))
 
 _body = BodyDecoder(PollBody, '{"channels": ["news"]}', choices={"format": get_args(Format)})
 
@@ -90,14 +88,10 @@ class PollReader:
         return poll
 
     def stream_from_query(self, query: bytes) -> tuple[Poll, Format]:
-        """A stream's poll, and how its messages are sent; the poll does not depend on that. Raises: as `from_query`."""
-        given = _FORMAT(query)
-        if given is None:
-            return self.from_query(query), DEFAULT_FORMAT
-        form = _FORMATS.get(given[1])
-        if form is None:
-            raise BadRequest(f"format must be one of {', '.join(get_args(Format))}", field="format")
-        return self.from_query(query[: given.start()] + query[given.end() :]), form
+        """A stream's poll, and how its messages are sent. Raises: as `from_query`."""
+        poll = self.from_query(query)
+        form = next((value for name, _, value in query_pairs(query) if name == "format"), "")
+        return poll, cast(Format, form or DEFAULT_FORMAT)
 
     def _from_query_with_new_cursor(self, query: bytes) -> Poll:
         """As `_read`. If only the cursor is new, only that is read."""
@@ -137,8 +131,8 @@ class PollReader:
                 is_misplaced, name = name in NOT_OF_STREAMS or name in ONLY_OF_STREAMS, shown_name(name)
                 text = _misplaced(name) if is_misplaced else unknown_parameter(name, value, self._parameters)
                 raise BadRequest(text, field=name)
-        if "format" in given:  # `stream_from_query` has not taken it away
-            raise BadRequest("give format once, without encoding: format=raw", field="format")
+        if "format" in given and given["format"] not in _FORMATS:
+            raise BadRequest(f"format must be one of {', '.join(get_args(Format))}", field="format")
         poll = PollBody(
             tuple(channels),
             given.get("cursor", ""),
@@ -206,10 +200,23 @@ def unknown_parameter(name: str, value: str = "", known: tuple[str, ...] = PARAM
         return f"unknown parameter {name!r}; URLs are logged: send a token as Authorization: Bearer <token>"
     meant = suggestion(name, known)
     if meant is None:
-        return f"unknown parameter {name!r}; the parameters are {', '.join(known)}"
+        these = f"parameters are {', '.join(known)}" if len(known) > 1 else f"only parameter is `{known[0]}`"
+        return f"unknown parameter {name!r}; the {these}"
     if meant == "channel" and ("," in value or name.startswith("channels")):
         return f"unknown parameter {name!r}; repeat `channel` for each channel: channel=a&channel=b"
     return f"unknown parameter {name!r}; did you mean {meant!r}?"
+
+
+def read_parameters(query: bytes, known: tuple[str, ...]) -> dict[str, str]:
+    """The parameters of a call that takes each of these once. Raises: BadRequest naming the parameter."""
+    given: dict[str, str] = {}
+    for name, _, value in query_pairs(query):
+        if name not in known:
+            raise BadRequest(unknown_parameter(shown_name(name), value, known), field=shown_name(name))
+        if name in given:
+            raise BadRequest(f"duplicate parameter {name!r}", field=name)
+        given[name] = value
+    return given
 
 
 def query_pairs(query: bytes) -> list[tuple[str, str, str]]:

@@ -23,7 +23,7 @@ from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
 from pushup.net.api.poll_parameters import PollReader
 from pushup.net.api.quotas import Place
-from pushup.net.api.schemas import told_of_end
+from pushup.net.api.schemas import AnswerBeforeEnd
 from pushup.net.application_interface import Cancellable, Exchange
 from pushup.net.http_errors import problem
 from pushup.net.requests_and_responses import Request
@@ -143,7 +143,10 @@ class GrantedPoll:
             self._exchange.respond(problem(self._poll_access.why_ended(grant)))
         elif grant.new_ticket or (grant.is_of_token and seconds < ENDS_SOON_SECONDS):
             expires_in = int(seconds) if grant.is_of_token else None
-            self._exchange.respond(json_response(told_of_end(answer, grant.new_ticket, expires_in)))
+            told = AnswerBeforeEnd(
+                answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, grant.new_ticket, expires_in
+            )
+            self._exchange.respond(json_response(told))
         else:
             self._poll_access.node.metrics.requests[self._exchange.route, 200] += 1
             self._exchange.answer(answer)

@@ -12,7 +12,7 @@ from pushup.core.poll import Poll
 from pushup.net.api.bodies import BodyDecoder, json_response
 from pushup.net.api.node_interface import Node
 from pushup.net.api.poll_access import PollAccess
-from pushup.net.api.poll_parameters import PollReader
+from pushup.net.api.poll_parameters import IGNORED, PollReader, read_parameters
 from pushup.net.api.schemas import ChannelsBody, PollBody
 from pushup.net.application_interface import Exchange
 from pushup.net.requests_and_responses import Request, Response
@@ -29,9 +29,10 @@ class PresenceCalls:
         self._poll_access = poll_access
 
     def show(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> Deferred[None] | None:
-        poll = self._reader.from_query(query)
-        if len(poll.selection.channels) > 1:
+        channel = read_parameters(query, ("channel", IGNORED)).get("channel")
+        if channel is None:
             raise BadRequest("name one channel: ?channel=room:1", field="channel")
+        poll = self._reader.poll(PollBody((channel,)), "channel")
         self._poll_access.quotas.count(request, grant, exchange)
         return self._poll_access.when_granted(poll, grant, request, exchange, partial(self._show, poll, exchange))
 

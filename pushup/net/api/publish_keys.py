@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
-
-from msgspec import Struct
+from typing import cast
 
 from pushup.core.grant import EVERYTHING, Grant, Right, Scope, scope_of
 from pushup.secret_files import MIN_KEY_LENGTH, parts_of_key
@@ -24,14 +23,8 @@ UNNAMED = "publish_keys"
 
 HASHED = "sha256:"
 
-_RIGHTS: dict[str, Right] = {
-    "publish": "publish", "channels": "channels", "read": "read", "operate": "operate", "backup": "backup",
-}  # fmt: skip
-
-_USUAL: dict[Right, Scope] = {
-    "publish": EVERYTHING, "channels": EVERYTHING, "operate": EVERYTHING, "revoke": EVERYTHING,
-    "drain": EVERYTHING, "see details": EVERYTHING,
-}  # fmt: skip
+USUAL: dict[Right, Scope] = dict.fromkeys(("publish", "channels", "operate", "revoke", "drain"), EVERYTHING)
+"""What a key without rights behind it may do, and without keys everybody; some of them also see details."""
 
 _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").fullmatch
 """Shorter than a key, so that two keys on one line are an error: names are shown, keys are not."""
@@ -39,21 +32,16 @@ _NAME = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.:@-]{{0,{MIN_KEY_LENGTH - 2}}}").f
 _HASH = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
-class PublishKey(Struct, frozen=True):
-    """A key, of which only the hash is kept."""
-
-    digest: bytes
-    """SHA-256."""
-    grant: Grant
-
-
 def digest_of(key: str) -> bytes:
     """What identifies a key. One that is sent is ISO-8859-1, as all header fields."""
     return sha256(key.encode("latin-1")).digest()
 
 
-def read_key(line: str) -> PublishKey:
-    """The key in a line. Raises: ValueError, which does not contain it: "the key is not valid; ..."."""
+def read_key(line: str) -> tuple[bytes, Grant]:
+    """The digest of the key in a line, and what it allows.
+
+    Raises: ValueError, which does not contain the key: "is not valid; ...".
+    """
     name, key, rights = parts_of_key(line)
     if name and not _NAME(name):
         raise ValueError(
@@ -62,7 +50,7 @@ def read_key(line: str) -> PublishKey:
         )
     digest = _digest(key)
     key_id = " ".join(("publish", digest.hex(), *rights))  # with other rights it is another one
-    return PublishKey(digest, Grant(_rights(rights), key_name=name or UNNAMED, key_id=key_id))
+    return digest, Grant(_rights(rights), key_name=name or UNNAMED, key_id=key_id)
 
 
 def _digest(key: str) -> bytes:
@@ -80,15 +68,15 @@ def _digest(key: str) -> bytes:
 
 
 def _rights(words: tuple[str, ...]) -> dict[Right, Scope]:
-    """Raises: ValueError."""
+    """`words`: as `parts_of_key` finds them. Raises: ValueError."""
     if not words:
-        return _USUAL
+        return {**USUAL, "see details": EVERYTHING}
     channels: dict[Right, list[str]] = {}
     for word in words:
         name, equals, pattern = word.partition("=")
         if equals and name in ("operate", "backup"):
             raise ValueError(f"has {name} for some channels; it is for the whole server: write {name} alone")
-        channels.setdefault(_RIGHTS[name], []).append(pattern if equals else "*")
+        channels.setdefault(cast(Right, name), []).append(pattern if equals else "*")
     found = {right: scope_of(patterns) for right, patterns in channels.items()}
     if "operate" in found:
         found["revoke"] = found["drain"] = found["see details"] = EVERYTHING

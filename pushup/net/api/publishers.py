@@ -9,7 +9,7 @@ from twisted.logger import Logger
 from pushup.core.commands import Publish, Published
 from pushup.core.grant import Grant, scope_of
 from pushup.metrics import Metrics
-from pushup.net.application_interface import Client
+from pushup.net.application_interface import Exchange
 
 SHOWN_CHANNELS = 10
 """Channels that a line of the log names; a publication can have 1,000."""
@@ -37,20 +37,18 @@ class Publishers:
 
     def audited_channels(self, command: Publish) -> tuple[str, ...]:
         """Those of its channels whose publications are logged."""
-        names = [name for draft in command.messages for name in draft.channels]
+        names = dict.fromkeys([name for draft in command.messages for name in draft.channels])
         return tuple([name for name in names if self._audited.covers((name,))])
 
-    def published(self, grant: Grant, published: Published) -> None:
-        """Messages were published by whoever has this grant."""
+    def published(
+        self, grant: Grant, published: Published, audited: tuple[str, ...], exchange: Exchange, traceparent: str
+    ) -> None:
+        """Messages were published by whoever has this grant; on these channels, if any are `audited`."""
         name = grant.key_name or (TOKENS if grant.is_of_token else NOBODY)
         self._counts[name] = self._counts.get(name, 0) + published.count
-
-    def log(
-        self, grant: Grant, published: Published, audited: tuple[str, ...], client: Client, traceparent: str
-    ) -> None:
-        """The same, on these channels, which are audited."""
-        names = list(dict.fromkeys(audited))
-        more = max(0, len(names) - SHOWN_CHANNELS)
+        if not audited:
+            return
+        more = max(0, len(audited) - SHOWN_CHANNELS)
         _log.info(
             "published {count} from {id} on {channels}"
             + " and {more} more" * (more > 0)
@@ -58,10 +56,10 @@ class Publishers:
             + ", traceparent {traceparent}" * bool(traceparent),
             count=published.count,
             id=f"{published.epoch}-{published.sequence}",
-            channels=names[:SHOWN_CHANNELS],
+            channels=list(audited[:SHOWN_CHANNELS]),
             more=more,
-            key=grant.key_name or (TOKENS if grant.is_of_token else NOBODY),
+            key=name,
             user=grant.subject,
-            client=client,
+            client=exchange.client,
             traceparent=traceparent or None,
         )

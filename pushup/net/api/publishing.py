@@ -148,9 +148,7 @@ class Publishing:
                 exchange.respond(Response(200, DUPLICATE))
                 return
             assert isinstance(outcome, Published)
-            self._publishers.published(grant, outcome)
-            if audited:
-                self._publishers.log(grant, outcome, audited, exchange.client, traceparent)
+            self._publishers.published(grant, outcome, audited, exchange, traceparent)
             if ack == "accepted":
                 self._latency[ack].observe(self._seconds() - began_at)
                 exchange.respond(Response(201, write_published(outcome, as_list)))
@@ -215,16 +213,21 @@ def read_publication(
         if len(given.messages) > limits.batch_limit:
             raise BadRequest(f"a publication can have at most {limits.batch_limit} messages", field="messages")
         drafts = tuple(_draft(m.channels, m.data, m, f"messages[{i}].", limits) for i, m in enumerate(given.messages))
-        _check_size(drafts, limits, field="messages")
-        command = Publish(drafts, key, owner, producer, traceparent)
-        return Publication(command, True, given.ack, given.ack_timeout)
-    if given.channels is UNSET:
+    elif given.channels is UNSET:
         raise BadRequest("the field `channels` is missing", field="channels")
-    if given.data is UNSET:
+    elif given.data is UNSET:
         raise BadRequest("the field `data` is missing", field="data")
-    drafts = (_draft(given.channels, given.data, given, "", limits),)
-    _check_size(drafts, limits, field="channels")
-    return Publication(Publish(drafts, key, owner, producer, traceparent), False, given.ack, given.ack_timeout)
+    else:
+        drafts = (_draft(given.channels, given.data, given, "", limits),)
+    as_list = given.messages is not UNSET
+    count, most = sum([len(draft.channels) for draft in drafts]), limits.publication_channels_limit
+    if count > most:
+        raise BadRequest(
+            f"the messages of a publication can have at most {most} channels together, and these have {count} "
+            "(publication_channels_limit); publish them in several requests",
+            field="messages" if as_list else "channels",
+        )
+    return Publication(Publish(drafts, key, owner, producer, traceparent), as_list, given.ack, given.ack_timeout)
 
 
 def _draft(channels: tuple[str, ...], data: Raw, given: MessageFields, at: str, limits: PublicationLimits) -> Draft:
@@ -239,13 +242,14 @@ def _draft(channels: tuple[str, ...], data: Raw, given: MessageFields, at: str, 
         raise MessageTooLarge(text, field=at + "data")
     if given.event:
         _check_event(given.event, at + "event")
-    unread = None if given.unread_after is None and not given.for_ else _unread(given, at)
+    unread = None if given.unread_after is None and given.for_ is UNSET else _unread(given, at)
     return Draft(tuple(dict.fromkeys(channels)), data.copy(), attributes_of(given), unread)
 
 
 def _unread(given: MessageFields, at: str) -> Unread:
     """For whom a message waits, and how long. Raises: BadRequest."""
-    after, subjects = given.unread_after, tuple(dict.fromkeys(given.for_))
+    after = given.unread_after
+    subjects = () if given.for_ is UNSET else tuple(dict.fromkeys(given.for_))
     if after is None:
         raise BadRequest("`for` goes with `unread_after`, a number of seconds", field=at + "unread_after")
     if not 0 < after <= UNREAD_LIMIT_SECONDS:
@@ -277,16 +281,6 @@ def _check_event(event: str, field: str) -> None:
         raise BadRequest(f"an event's name has 1 to {EVENT_LIMIT} letters, digits or any of _.:/-", field=field)
     if event in RESERVED_EVENTS:
         raise BadRequest(f"the name {event} is reserved; choose another", field=field)
-
-
-def _check_size(drafts: tuple[Draft, ...], limits: PublicationLimits, field: str) -> None:
-    count, most = sum([len(draft.channels) for draft in drafts]), limits.publication_channels_limit
-    if count > most:
-        raise BadRequest(
-            f"the messages of a publication can have at most {most} channels together, and these have {count} "
-            "(publication_channels_limit); publish them in several requests",
-            field=field,
-        )
 
 
 def write_published(published: Published, as_list: bool, confirmed: Confirmation | None = None) -> bytes:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from itertools import islice
 from time import monotonic
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -41,7 +41,7 @@ Per = Literal["key", "subject", "address"]
 
 Unit = Literal["requests_per_second", "messages_per_second", "bytes_per_second"]
 
-_UNITS: tuple[Unit, ...] = ("requests_per_second", "messages_per_second", "bytes_per_second")
+_UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 class QuotaTable(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

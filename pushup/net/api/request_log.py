@@ -10,8 +10,8 @@ from twisted.logger import Logger
 from pushup.core.answer import Answer
 from pushup.core.errors import PushUpError
 from pushup.net.api.traceparent import traceparent_of
-from pushup.net.application_interface import Application, Client, Exchange, Held, Streamed
-from pushup.net.requests_and_responses import Header, Request, Response
+from pushup.net.application_interface import Application, Exchange, Streamed
+from pushup.net.requests_and_responses import Request, Response
 
 TARGET_LIMIT = 200
 """Characters of a target that are logged."""
@@ -31,12 +31,7 @@ class RequestLog:
     def __init__(self, application: Application, clock: IReactorTime) -> None:
         self._application = application
         self._clock = clock
-
-    def admit(self, request: Request) -> int:
-        return self._application.admit(request)
-
-    def headers_for(self, request: Request) -> tuple[Header, ...]:
-        return self._application.headers_for(request)
+        self.admit, self.headers_for, self.abandon = application.admit, application.headers_for, application.abandon
 
     def refuse(self, error: PushUpError, request: Request | None, exchange: Exchange) -> None:
         logged = exchange if request is None else _LoggedExchange(request, exchange, self._clock)
@@ -44,9 +39,6 @@ class RequestLog:
 
     def __call__(self, request: Request, exchange: Exchange) -> None:
         self._application(request, _LoggedExchange(request, exchange, self._clock))
-
-    def abandon(self, held: Held) -> None:
-        self._application.abandon(held)
 
 
 class _LoggedExchange:
@@ -59,10 +51,8 @@ class _LoggedExchange:
         self._exchange = exchange
         self._clock = clock
         self._began_at = clock.seconds()
-
-    @property
-    def client(self) -> Client:
-        return self._exchange.client
+        self.client = exchange.client
+        self.hold, self.write, self.finish = exchange.hold, exchange.write, exchange.finish
 
     @property
     def route(self) -> str:
@@ -76,9 +66,6 @@ class _LoggedExchange:
         self._line(200)
         self._exchange.answer(answer)
 
-    def hold(self, held: Held) -> None:
-        self._exchange.hold(held)
-
     def respond(self, response: Response) -> None:
         self._line(response.status)
         self._exchange.respond(response)
@@ -86,12 +73,6 @@ class _LoggedExchange:
     def stream(self, streamed: Streamed, content_type: bytes, first: bytes, *, chunked: bool) -> bool:
         self._line(200)
         return self._exchange.stream(streamed, content_type, first, chunked=chunked)
-
-    def write(self, data: bytes) -> bool:
-        return self._exchange.write(data)
-
-    def finish(self, data: bytes) -> None:
-        self._exchange.finish(data)
 
     def _line(self, status: int) -> None:
         _log.debug(

@@ -28,27 +28,23 @@ class RevokeBody(Struct, forbid_unknown_fields=True):
 _body = BodyDecoder(RevokeBody, '{"sub": "7"}')
 
 
-class Revoking:
-    """Revokes tokens and tickets."""
+def revoke(
+    node: Node, error_responder: ErrorResponder, request: Request, query: bytes, exchange: Exchange, grant: Grant
+) -> None:
+    """Revoke tokens and tickets."""
+    command = read_revoke(request.body)
 
-    def __init__(self, node: Node, error_responder: ErrorResponder) -> None:
-        self._node = node
-        self._error_responder = error_responder
+    def on_outcome(outcome: Outcome) -> None:
+        if isinstance(outcome, PushUpError):
+            error_responder.answer(outcome, exchange, grant)
+            return
+        assert isinstance(outcome, RevokedBefore)
+        shown: dict[str, object] = {command.by: command.name}
+        if command.by == "sub":
+            shown["issued_before"] = outcome.issued_before
+        exchange.respond(json_response(shown))
 
-    def revoke(self, request: Request, query: bytes, exchange: Exchange, grant: Grant) -> None:
-        command = read_revoke(request.body)
-
-        def on_outcome(outcome: Outcome) -> None:
-            if isinstance(outcome, PushUpError):
-                self._error_responder.answer(outcome, exchange, grant)
-                return
-            assert isinstance(outcome, RevokedBefore)
-            shown: dict[str, object] = {command.by: command.name}
-            if command.by == "sub":
-                shown["issued_before"] = outcome.issued_before
-            exchange.respond(json_response(shown))
-
-        self._node.submit(command, on_outcome)
+    node.submit(command, on_outcome)
 
 
 def read_revoke(body: bytes) -> Revoke:

@@ -14,6 +14,7 @@ from pushup.core.errors import BadRequest, PushUpError
 from pushup.core.grant import Grant, Right
 from pushup.net.api.bodies import check_name
 from pushup.net.api.cors import preflight_headers
+from pushup.net.api.suggestions import shown_name
 from pushup.net.application_interface import NO_ROUTE, Exchange
 from pushup.net.http_errors import MethodNotAllowed, UnknownResource
 from pushup.net.requests_and_responses import Request, Response
@@ -26,7 +27,7 @@ CHANNEL = b"{channel}"
 """Stands for one percent-encoded segment of a path, as does `{id}`."""
 
 PATH_LIMIT = 100
-"""Characters of an unknown path that is compared with the known ones, or shown."""
+"""Characters of an unknown path that is compared with the known ones."""
 
 _SYNONYMS = {
     "publish": "/v1/messages",
@@ -149,7 +150,7 @@ def _not_allowed(method: bytes, methods: dict[bytes, Call]) -> MethodNotAllowed:
 
 def _not_found(path: str, known: dict[str, str]) -> str:
     """The detail of a 404, with the call that was probably meant; `known`: paths and their methods."""
-    shown = path if len(path) <= PATH_LIMIT else path[:PATH_LIMIT] + "..."
+    shown = shown_name(path)
     meant = _meant_path(path, tuple(known))
     if meant is None:
         return f"there is nothing at {shown}; publish with POST /v1/messages, and poll with GET /v1/poll?channel=news"

@@ -66,7 +66,7 @@ class MessageFields(Attributes, frozen=True, kw_only=True):
     """What a publisher may say about a message besides its channels and data."""
 
     unread_after: float | None = None
-    for_: tuple[str, ...] = msgspec.field(default=(), name="for")
+    for_: tuple[str, ...] | UnsetType = msgspec.field(default=UNSET, name="for")
 
 
 class MessageBody(MessageFields, frozen=True):
@@ -158,8 +158,3 @@ class AnswerBeforeEnd(Answer, frozen=True, omit_defaults=True):
 
     ticket: str = ""
     expires_in: int | None = None
-
-
-def told_of_end(answer: Answer, ticket: str, seconds: int | None) -> AnswerBeforeEnd:
-    """`ticket`: empty if there is no new one."""
-    return AnswerBeforeEnd(answer.cursor, answer.messages, answer.more, answer.gaps, answer.closed, ticket, seconds)

@@ -27,7 +27,7 @@ _SYNONYMS = {
 
 
 def shown_name(name: str) -> str:
-    """A name of the client's as an error shows it."""
+    """A name of the client's, or its path or host, as an error shows it."""
     return name if len(name) <= SHOWN_NAME_LENGTH else name[:SHOWN_NAME_LENGTH] + "..."
 
 

@@ -6,37 +6,26 @@
 
 from __future__ import annotations
 
-from pushup.core.errors import BadRequest
 from pushup.core.grant import Grant
 from pushup.net.api.bodies import json_response
 from pushup.net.api.erasing import read_cursor
 from pushup.net.api.node_interface import Node
-from pushup.net.api.poll_parameters import query_pairs, unknown_parameter
-from pushup.net.api.suggestions import shown_name
+from pushup.net.api.poll_parameters import read_parameters
 from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import UnknownMessage
 from pushup.net.requests_and_responses import Request
 
 
-class Tracing:
-    """Says what this node knows of a message."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def show(self, request: Request, id_: str, exchange: Exchange, grant: Grant) -> None:
-        message, reader = read_cursor(id_, "id"), None
-        for name, _, value in query_pairs(request.target.partition(b"?")[2]):
-            if name != "cursor" or reader is not None:
-                shown = shown_name(name)
-                problem = "duplicate parameter" if name == "cursor" else unknown_parameter(shown, value, ("cursor",))
-                raise BadRequest(problem, field=shown)
-            reader = read_cursor(value, name)
-        found = self._node.trace(message, reader)
-        if found is None:
-            text = (
-                "no message has this id: it is of another order, or of an entry that published nothing, or the message "
-                "was ephemeral and is gone"
-            )
-            raise UnknownMessage(text, field="id")
-        exchange.respond(json_response(found))
+def show_trace(node: Node, request: Request, id_: str, exchange: Exchange, grant: Grant) -> None:
+    """Say what this node knows of a message."""
+    message = read_cursor(id_, "id")
+    given = read_parameters(request.target.partition(b"?")[2], ("cursor",))
+    reader = read_cursor(given["cursor"], "cursor") if given else None
+    found = node.trace(message, reader)
+    if found is None:
+        text = (
+            "no message has this id: it is of another order, or of an entry that published nothing, or the message "
+            "was ephemeral and is gone"
+        )
+        raise UnknownMessage(text, field="id")
+    exchange.respond(json_response(found))

@@ -347,6 +347,6 @@ def test_channels_are_listed_in_pages() -> None:
     assert ([c["id"] for c in first["channels"]], first["more"]) == (ids[:PAGE_LIMIT], True)
     rest = node.call("GET", f"/v1/channels?after={ids[PAGE_LIMIT - 1]}").json
     assert ([c["id"] for c in rest["channels"]], rest["more"]) == (ids[PAGE_LIMIT:], False)
-    for query, field in (("after=x", "after"), ("after=", "after"), ("page=2", "page")):
+    for query in ("after=x", "after=", "after=%C2%B2", "after=1&after=2", "page=2"):
         result = node.call("GET", f"/v1/channels?{query}")
-        assert (result.status, result.json["field"]) == (400, field)
+        assert (result.status, result.json["field"]) == (400, query.partition("=")[0])

@@ -18,7 +18,7 @@ from pushup.core.grant import NOTHING
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
-from pushup.net.api.backing_up import PAUSE_SECONDS, BackingUp
+from pushup.net.api.backing_up import PAUSE_SECONDS, send_backup
 from pushup.net.requests_and_responses import Request
 from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange
 
@@ -205,7 +205,7 @@ def test_it_says_why_it_is_not_complete(node: InMemoryNode) -> None:
     assert "new epoch" in last_line(exchange)["error"]
     slow = RecordingExchange()
     request = Request(b"GET", b"/v1/backup", {}, keep_alive=True)
-    BackingUp(node.node, changes_limit=100).send(request, b"", slow, NOTHING)
+    send_backup(node.node, request, b"", slow, NOTHING, changes_limit=100)
     turn(node)
     publish(node, 101)
     finish(node)
@@ -217,7 +217,7 @@ def test_http_1_0_gets_no_chunks(node: InMemoryNode) -> None:
     publish(node, 1)
     exchange = RecordingExchange()
     request = Request(b"GET", b"/v1/backup", {}, keep_alive=False, is_1_0=True)
-    BackingUp(node.node).send(request, b"", exchange, NOTHING)
+    send_backup(node.node, request, b"", exchange, NOTHING)
     finish(node)
     assert "head" in json.loads(exchange.written.splitlines()[-1])
 

@@ -98,7 +98,7 @@ def test_what_is_wrong_with_ephemeral_is_said_in_words() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("event", "typing"), ("unread_after", 60), ("unread_after", 0), ("for", ["ann"])],
+    [("event", "typing"), ("unread_after", 60), ("unread_after", 0), ("for", ["ann"]), ("for", [])],
 )
 def test_what_each_message_says_for_itself(field: str, value: object) -> None:
     """It is refused beside them, whether it would be good there or not."""

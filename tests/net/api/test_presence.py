@@ -211,6 +211,26 @@ def test_the_list_of_a_channel_without_presence(node: PresenceNode) -> None:
     assert answer.json["detail"].startswith("'other' has no presence; set presence = true")
 
 
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("", "channel"),
+        ("channel=", "channel"),
+        ("channel=a,b", "channel"),
+        ("channel=room:1&channel=room:2", "channel"),
+        *((f"channel=room:1&{name}=1", name) for name in ("timeout", "limit", "from", "to", "x")),
+        ("cursor=now&channel=room:1", "cursor"),
+        ("hidden=true&channel=room:1", "hidden"),
+        ("channel=room:1&format=raw", "format"),
+    ],
+)
+def test_a_list_takes_one_channel_and_nothing_else(node: PresenceNode, query: str, field: str) -> None:
+    """The parameters of a poll mean nothing here: who sends one expects something else."""
+    result = node.call("GET", f"/v1/presence?{query}")
+    assert (result.status, result.json["field"]) == (400, field)
+    assert node.call("GET", "/v1/presence?_=7&channel=room:1").status == 200
+
+
 def test_a_thousand_come_at_once(node: PresenceNode) -> None:
     """They take few entries; beyond the limit the channel tells only their number, and not each."""
     node.application.at_once = lambda channels: 3600.0

@@ -333,6 +333,8 @@ def test_a_full_table_refuses() -> None:
     [
         ({"unread_after": 5}, "for"),
         ({"for": ["ann"]}, "unread_after"),
+        ({"for": []}, "unread_after"),
+        ({"for": None}, "for"),
         ({"unread_after": 0, "for": ["ann"]}, "unread_after"),
         ({"unread_after": 86_401, "for": ["ann"]}, "unread_after"),
         ({"unread_after": "5", "for": ["ann"]}, "unread_after"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -299,11 +300,12 @@ def lets_go_at_once_who_closes(t: Trial) -> None:
 
 @must("PRESENCE-7", *NEEDS)
 def refuses_other_values(t: Trial) -> None:
-    """More than 1024 bytes in a token, and a `hidden` that is neither true nor false."""
+    """More than 1024 bytes or 64 levels in a token, and a `hidden` that is neither true nor false."""
     name = _room(t)
     _visit(t, name, "ann", "x" * 1022)
     target = f"/v1/poll?channel={name}&timeout=0"
-    t.problem(t.client().call("GET", target, **_fields(t, name, "ann", "x" * 1023)), 401, "invalid-token")
+    for data in ("x" * 1023, json.loads("[" * 65 + "]" * 65)):
+        t.problem(t.client().call("GET", target, **_fields(t, name, "ann", data)), 401, "invalid-token")
     for value in ("yes", "1", "True"):
         response = t.client().call("GET", f"{target}&hidden={value}", **_fields(t, name, "ann"))
         t.problem(response, 400, "bad-request", "hidden")
