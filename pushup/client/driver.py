@@ -46,9 +46,11 @@ class Driver(Protocol):
 
     def now(self) -> float:
         """Monotonic seconds."""
+        return time.monotonic()
 
     def random(self, longest: float) -> float:
         """A number from 0 to `longest`."""
+        return random.uniform(0.0, longest)  # noqa: S311  # no secret
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -95,18 +97,12 @@ def in_thread(function: Callable[[], T]) -> Future[T]:
     return future
 
 
-class BlockingDriver:
+class BlockingDriver(Driver):
     """Waits by blocking the thread, in steps: only a flag can be set safely by a signal handler."""
 
     def __init__(self) -> None:
         self._is_stopped = False
         self._thread = threading.local()
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def random(self, longest: float) -> float:
-        return random.uniform(0.0, longest)  # noqa: S311  # no secret
 
     def stop(self) -> None:
         self._is_stopped = True
