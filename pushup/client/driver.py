@@ -156,25 +156,21 @@ class BlockingDriver(Driver):
             if family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
-                sock = self._with_tls(tls, sock, host, until)
+                sock = wrapped = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+                self.in_steps(sock, until, wrapped.do_handshake)
             return BlockingConnection(self, sock)
         except BaseException:
             sock.close()
             raise
 
-    def _with_tls(self, context: ssl.SSLContext, sock: socket.socket, host: str, until: float) -> ssl.SSLSocket:
-        wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-        try:
-            while True:
-                wrapped.settimeout(self.step(until))
-                try:
-                    wrapped.do_handshake()
-                    return wrapped
-                except TimeoutError:
-                    continue
-        except BaseException:
-            wrapped.close()
-            raise
+    def in_steps(self, sock: socket.socket, until: float, call: Callable[..., T], *given: Any) -> T:
+        """Call a method of this socket, again while its wait lasts longer than a step. Raises: as `step`."""
+        while True:
+            sock.settimeout(self.step(until))
+            try:
+                return call(*given)
+            except TimeoutError:
+                continue
 
     def step(self, until: float) -> float:
         """How long to wait now, at most. Raises: TimeoutError if no longer; Stopped."""
@@ -197,19 +193,10 @@ class BlockingConnection:
     async def send(self, data: bytes, until: float) -> None:
         unsent = memoryview(data)
         while unsent:
-            self._sock.settimeout(self._driver.step(until))
-            try:
-                unsent = unsent[self._sock.send(unsent) :]
-            except TimeoutError:
-                continue
+            unsent = unsent[self._driver.in_steps(self._sock, until, self._sock.send, unsent) :]
 
     async def receive(self, until: float) -> bytes:
-        while True:
-            self._sock.settimeout(self._driver.step(until))
-            try:
-                return self._sock.recv(RECEIVE_BYTES)
-            except TimeoutError:
-                continue
+        return self._driver.in_steps(self._sock, until, self._sock.recv, RECEIVE_BYTES)
 
     def close(self) -> None:
         self._sock.close()
