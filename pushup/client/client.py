@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pushup.client.answer_writer import ANSWER_SECONDS, COALESCE_SECONDS, AnswerWriter
-from pushup.client.answers import SILENCE_SECONDS, AnswerFollower, AnswerState
+from pushup.client.answers import SILENCE_SECONDS, AnswerState
 from pushup.client.attempts import RETRY_SECONDS
 from pushup.client.calls import ACK_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
 from pushup.client.driver import BlockingDriver, Driver, run
-from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
+from pushup.client.following import HOLD_SECONDS, OnTrouble, Transport
 from pushup.client.presence import Members
 from pushup.client.values import Answer, Channel, Item, NewMessage, Producer, Published
+
+
+T = TypeVar("T")
 
 
 class Client:
@@ -106,7 +109,7 @@ class Client:
         transport: Transport = "stream",
         on_trouble: OnTrouble | None = None,
     ) -> Iterator[Item]:
-        return _items(self._calls.follower(channels, cursor, transport, on_trouble))
+        return _each(self._calls.follow(channels, cursor, transport=transport, on_trouble=on_trouble))
 
     def answer(
         self,
@@ -119,7 +122,7 @@ class Client:
         return AnswerWriter(self._calls.answer(channel, resume=resume, coalesce=coalesce, patience=patience))
 
     def follow_answer(self, channel: str, silence: float = SILENCE_SECONDS) -> Iterator[Any]:
-        return _parts(self._calls.answer_follower(channel, silence))
+        return _each(self._calls.follow_answer(channel, silence))
 
     def stop_answer(self, channel: str) -> Published:
         return run(self._calls.stop_answer(channel))
@@ -158,17 +161,13 @@ class Client:
         return run(self._calls.call(method, path, body, headers, timeout=timeout, patience=patience))
 
 
-def _items(follower: Follower) -> Iterator[Item]:
+def _each(items: AsyncGenerator[T, None]) -> Iterator[T]:
+    """What it yields, with a blocking driver."""
     try:
-        while (item := run(follower.next())) is not None:
-            yield item
+        while True:
+            try:
+                yield run(items.__anext__())
+            except StopAsyncIteration:
+                return
     finally:
-        follower.close()
-
-
-def _parts(follower: AnswerFollower) -> Iterator[Any]:
-    try:
-        while (found := run(follower.next())) is not None:
-            yield from found
-    finally:
-        follower.close()
+        run(items.aclose())
