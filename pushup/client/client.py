@@ -15,7 +15,6 @@ from pushup.client.following import HOLD_SECONDS, OnTrouble, Transport
 from pushup.client.presence import Members
 from pushup.client.values import Answer, Channel, Item, NewMessage, Producer, Published
 
-
 T = TypeVar("T")
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pushup.client.credentials import Credentials, Token
 from pushup.client.driver import Connection, Driver, in_thread
 from pushup.client.http1 import HttpConnection, Request
-from pushup.client.values import ClientError, NoResponse, NotSent, unexpected
+from pushup.client.values import ClientError, NoResponse, NotSent, given_of, unexpected
 
 if TYPE_CHECKING:
     import ssl
@@ -218,7 +218,7 @@ class Exchange:
 
         Raises: ClientError.
         """
-        body = {"channels": channels} | {name: value for name, value in fields.items() if value is not None}
+        body = given_of(channels=channels, **fields)
         request = Request("POST", path, body).with_header("Accept", accept or None)
         began = self.driver.now()
         ticket = self._tickets.get(frozenset(channels))
