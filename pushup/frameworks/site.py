@@ -99,7 +99,7 @@ class Site:
         self._public_url = url if public_url is None else public_url
         self._claims = {"iss": issuer, "aud": audience}
         self._client = Client(url, key)
-        self._publisher = Publisher(self._client)
+        self.publisher = Publisher(self._client)
         self._rests_until = 0.0
 
     def publish(self, channel: str, data: Any = None, *, html: str | None = None) -> None:
@@ -108,22 +108,22 @@ class Site:
         Raises ValueError or TypeError if that cannot be published. If PushUp does not take it within a minute, that is
         logged.
         """
-        self._publisher.publish(Outgoing(channel, data, html))
+        self.publisher.publish(Outgoing.of(channel, data, html))
 
     def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
         """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
         from pushup.frameworks.after_commit import call_after_commit  # only who calls it needs SQLAlchemy
 
-        message = Outgoing(channel, data, html)
-        call_after_commit(session, lambda: self._publisher.publish(message))
+        message = Outgoing.of(channel, data, html)
+        call_after_commit(session, lambda: self.publisher.publish(message))
 
     def flush(self, timeout: float) -> bool:
         """Wait for what is being published, for at most `timeout` seconds; returns whether that is done."""
-        return self._publisher.flush(timeout)
+        return self.publisher.flush(timeout)
 
     def close(self) -> None:
         """Wait up to 2 s for what is being published, and close the connections; the next call opens a new one."""
-        self._publisher.close()
+        self.publisher.close()
         self._client.close()
 
     def cursor(self) -> str:

@@ -105,7 +105,7 @@ def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> Non
 def test_data_is_published_as_it_was() -> None:
     """What the caller changes before it is published, or committed, changes nothing."""
     data = {"state": ["shipped"]}
-    message = Outgoing("news", data)
+    message = Outgoing.of("news", data)
     data["state"].append("returned")
     assert message.data == {"state": ["shipped"]}
 
