@@ -52,14 +52,11 @@ class PushUp(Site):
         It must come before dependencies that begin a transaction. `live("ID OF THE LIST")` is the element for the page.
         """
 
-        def cursor() -> str:
-            return self.cursor()
-
         def live(
-            request: Request, cursor: Annotated[str, Depends(cursor)], user: Annotated[Any, Depends(self._user)]
+            request: Request, cursor: Annotated[str, Depends(self.cursor)], user: Annotated[Any, Depends(self._user)]
         ) -> Live:
-            root = request.url_for("pushup_token").path.removesuffix("token")
-            return self.live_page(cursor, channels, request.path_params, None if user is None else str(user), root)
+            token_path = request.url_for("pushup_token").path
+            return self.live_page(cursor, channels, request.path_params, user, token_path)
 
         return live
 
@@ -71,7 +68,7 @@ class PushUp(Site):
             channel: Annotated[list[str], Query()], user: Annotated[Any, Depends(self._user)]
         ) -> JSONResponse:
             allowed = None if user is None else [await ask(user, each) for each in channel]
-            status, body = decision(allowed, None if user is None else str(user))
+            status, body = decision(allowed, user)
             return JSONResponse(body, status)
 
         return view

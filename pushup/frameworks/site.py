@@ -138,20 +138,21 @@ class Site:
             return ""
 
     def live_page(
-        self, cursor: str, channels: Iterable[str], names: Mapping[str, Any], user: str | None, root: str
+        self, cursor: str, channels: Iterable[str], names: Mapping[str, Any], user: Any, token_path: str
     ) -> Live:
-        """For a page of `user` that took this cursor first. `{name}` in a channel stands for the page's argument of
-        this name, `{user}` for the user. `root`: the path of the scripts and the token.
+        """For a page of `user` that took this cursor first; None is a stranger. `{name}` in a channel stands for the
+        page's argument of this name, `{user}` for the user. `token_path`: of the token; the scripts are beside it.
         """
-        known = {**names, "user": user or ""}
+        subject = None if user is None else str(user)
+        known = {**names, "user": subject or ""}
         config = {
             "url": self._public_url,
             "channels": [_filled_in(each, known) for each in channels],
             "cursor": cursor,
-            "user": user,
-            "token": f"{root}token" if self._secret else None,
+            "user": subject,
+            "token": token_path if self._secret else None,
         }
-        return Live(f"{root}live.js", config, known)
+        return Live(f"{token_path.removesuffix('token')}live.js", config, known)
 
     def token(self, user: Any, subject: str) -> dict[str, str]:
         """A token for what `channels` lets a user poll; PushUp calls the user `subject`."""
@@ -184,7 +185,7 @@ def problems(url: Any, key: Any, token_secret: Any, channels: Any) -> Iterable[s
         yield f"`channels` must be a function that returns which channels a user may poll, and is {channels!r}"
 
 
-def decision(allowed: Collection[object] | None, subject: str | None) -> tuple[int, dict[str, Any]]:
+def decision(allowed: Collection[object] | None, user: Any) -> tuple[int, dict[str, Any]]:
     """The answer to PushUp's call of `authorize_url`: its status and body. `allowed` is None for a stranger.
 
     Raises TypeError if one is not a bool, such as a coroutine, which would count as true.
@@ -194,7 +195,7 @@ def decision(allowed: Collection[object] | None, subject: str | None) -> tuple[i
     for each in allowed:
         if not isinstance(each, bool):
             raise TypeError(f"the function of may_poll must return True or False, not {each!r}")
-    return 200, {"allow": all(allowed), "subject": subject}
+    return 200, {"allow": all(allowed), "subject": str(user)}
 
 
 def script(name: str) -> bytes:

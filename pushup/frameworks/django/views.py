@@ -109,8 +109,7 @@ def _check_outermost() -> None:
 
 
 def _live(cursor: str, channels: tuple[str, ...], names: dict[str, Any], request: HttpRequest) -> Live:
-    root = reverse("pushup:token").removesuffix("token")
-    return site().live_page(cursor, channels, names, _subject(request), root)
+    return site().live_page(cursor, channels, names, _subject(request), reverse("pushup:token"))
 
 
 def _subject(request: HttpRequest) -> str | None:
