@@ -185,14 +185,25 @@ class Rows:
             cursor.close()
 
 
-def names_text(names: str | Sequence[str]) -> str:
-    """The columns `channels` and `unread_for`."""
+def columns_of(
+    channels: str | Sequence[str],
+    data: Any,
+    event: str | None,
+    unread_after: float | None,
+    unread_for: Sequence[str] | None,
+) -> dict[str, Any]:
+    """The columns of a new row. Raises: TypeError, ValueError if the data has no JSON."""
+    return {
+        "channels": _names_text(channels),
+        "data": json.dumps(data, allow_nan=False),
+        "event": event,
+        "unread_after": unread_after,
+        "unread_for": None if unread_for is None else _names_text(unread_for),
+    }
+
+
+def _names_text(names: str | Sequence[str]) -> str:
     return json.dumps([names] if isinstance(names, str) else list(names))
-
-
-def data_text(data: Any) -> str:
-    """The column `data`. Raises: TypeError, ValueError if it has no JSON."""
-    return json.dumps(data, allow_nan=False)
 
 
 def _cut(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
