@@ -105,27 +105,24 @@ def _key(key: str | None, file: Path | None) -> str | None:
 
 
 def make_client(url: str, key: str | None, token: str | None = None, token_file: Path | None = None) -> Client:
-    """A client with one of these, or none. Exits if it cannot be used, and says why. Raises: ClientError.
+    """A client with one of these, or none. Raises: ClientError; SecretFileError; ValueError.
 
     It shows an error at once, and does not try again: whoever types a command should see it.
     """
     if sum(each is not None for each in (key, token, token_file)) > 1:
         raise click.ClickException("set either a key, a token (--token, PUSHUP_TOKEN) or a token file, not several")
-    try:
-        if token_file is None:
-            return Client(url, key, token=token, patience=0)
-        read_secret(token_file)  # a later failure may pass
-        return Client(url, token=partial(read_secret, token_file), patience=0)
-    except (SecretFileError, ValueError) as error:
-        raise click.ClickException(str(error)) from None
+    if token_file is None:
+        return Client(url, key, token=token, patience=0)
+    read_secret(token_file)  # a later failure may pass
+    return Client(url, token=partial(read_secret, token_file), patience=0)
 
 
 @contextmanager
 def errors_shown() -> Iterator[None]:
-    """Turn an error of the client into a line on standard error and exit code 1."""
+    """Turn an error of the client, or of what it was given, into a line on standard error and exit code 1."""
     try:
         yield
-    except ClientError as error:
+    except (ClientError, SecretFileError, ValueError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -232,12 +229,8 @@ def outbox(database_url: str, url: str, key: str | None, *, listen: bool) -> Non
     """Publish the outbox in the database at DATABASE_URL, until SIGTERM (docs/guide/outbox.md)."""
     from pushup.outbox.database import connector, run  # the other commands need no database
 
-    try:
-        connect = connector(database_url)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
     with errors_shown():
-        run(connect, Client(url, key), listen=listen)
+        run(connector(database_url), Client(url, key), listen=listen)
 
 
 @click.group()
