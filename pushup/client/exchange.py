@@ -213,14 +213,14 @@ class Exchange:
             raise
 
     async def subscribe(
-        self, node: Node, path: str, channels: list[str], until: float, *, accept: str = "", **fields: Any
+        self, node: Node, path: str, channels: list[str], until: float, *, accept: str | None = None, **fields: Any
     ) -> HttpConnection:
         """Open a poll, or a stream, with the ticket for its channels; without it, if the server does not accept that.
 
         Raises: ClientError.
         """
         body = given_of(channels=channels, **fields)
-        request = Request("POST", path, body).with_header("Accept", accept or None)
+        request = Request("POST", path, body).with_header("Accept", accept)
         began = self.driver.now()
         ticket = self._tickets.get(frozenset(channels))
         if ticket is not None:

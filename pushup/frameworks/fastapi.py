@@ -13,10 +13,6 @@ from fastapi.responses import JSONResponse
 from pushup.frameworks.site import SCRIPTS, Live, MayRead, Site, decision, script
 
 
-def _nobody() -> None:
-    return None
-
-
 class PushUp(Site):
     """The arguments are those of `Site`, and `user`: a dependency that returns the user's id, or None for a stranger.
 
@@ -24,7 +20,7 @@ class PushUp(Site):
     application's shutdown waits up to 2 s for what is being published.
     """
 
-    def __init__(self, url: str, *, user: Callable[..., Any] = _nobody, **settings: Any) -> None:
+    def __init__(self, url: str, *, user: Callable[..., Any] = lambda: None, **settings: Any) -> None:
         super().__init__(url, **settings)
         self._user = user
         self.router = APIRouter(prefix="/pushup", include_in_schema=False, lifespan=self._lifespan)
