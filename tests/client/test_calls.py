@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import socket
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pushup.client import Client, ClientError, Duplicate, Producer
+from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
 from pushup.client.exchange import Node
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.client.simulated_driver import (
@@ -196,6 +197,14 @@ def test_closing_what_another_thread_takes() -> None:
     node = Node("unix:a")
     node._idle = Seen()
     node.close()
+
+
+def test_blocking_methods() -> None:
+    """They have the arguments of the others, and whatever looks through wrappers finds no coroutine function."""
+    for name in ("publish", "poll", "call"):
+        method = getattr(Client, name)
+        assert inspect.signature(method) == inspect.signature(getattr(AsyncClient, name))
+        assert not inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
 def test_a_server_behind_a_path(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
