@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -108,9 +108,8 @@ class Node:
 
     def close(self) -> None:
         """Close the idle connections."""
-        with suppress(IndexError):  # also when another thread has taken the last
-            while True:
-                self._idle.pop().close()
+        while self._idle:
+            self._idle.pop().close()
 
     async def _connect(self, driver: Driver, until: float) -> Connection:
         """Raises: NotSent; Stopped."""

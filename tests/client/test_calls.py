@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
-from pushup.client.exchange import Node
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -185,18 +184,6 @@ def test_a_connection_that_was_closed_while_it_was_idle(make: MakeClient, reply:
     assert [sent.connection for sent in driver.sent] == [1, 1, 2]
     client.create("x")
     assert driver.sent[-1].connection == 3
-
-
-def test_closing_what_another_thread_takes() -> None:
-    """Between a look at the idle connections and taking one, another thread may have taken the last."""
-
-    class Seen(list[Any]):
-        def __bool__(self) -> bool:
-            return True
-
-    node = Node("unix:a")
-    node._idle = Seen()
-    node.close()
 
 
 def test_blocking_methods() -> None:
