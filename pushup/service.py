@@ -92,14 +92,14 @@ class PushUpService(InOrder):
         broadcast: Broadcast,
         node: Node[Holder],
         *,
-        machine: ServerView,
+        machine: ServerView | None = None,
         open_sockets: Callable[[Sequence[str]], list[socket.socket]],
         shared_sockets: Sequence[socket.socket] = (),
         listens_later: bool = False,
         besides: Sequence[Service] = (),
         number: int = 1,
     ) -> None:
-        """`node` follows the `broadcast`; `machine` answers for all workers.
+        """`node` follows the `broadcast`; `machine` answers for all workers, and is not needed without any.
 
         `open_sockets` opens those of addresses; `shared_sockets` listen already, and other processes accept on them as
         well. `listens_later`: clients are accepted when `listening.listen` is called. `besides`: services that start
@@ -154,7 +154,7 @@ class PushUpService(InOrder):
             error_responder=ErrorResponder(host.metrics, host.reactor.seconds),
             publishers=Publishers(host.metrics, host.reactor.seconds, settings.server.audit_channels),
             turns=turns,
-            machine=machine,
+            machine=machine or OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out),
             poll_access=self._poll_access,
             streaming=streaming,
         )
@@ -290,5 +290,4 @@ def make_service(settings: Settings, reactor: Any) -> PushUpService:
     host = Host(reactor, STRATEGIES[settings.server.wait_strategy](reactor))
     broadcast = make_broadcast(settings, host)
     node = make_node(settings, host, broadcast)
-    machine = OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out)
-    return PushUpService(settings, host, broadcast, node, machine=machine, open_sockets=open_sockets)
+    return PushUpService(settings, host, broadcast, node, open_sockets=open_sockets)

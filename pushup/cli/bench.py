@@ -18,7 +18,7 @@ from urllib.request import urlopen
 import click
 import psutil
 
-from pushup.cli.bench_load import HeldPolls, LoadError, Published, publish
+from pushup.cli.bench_load import HeldPolls, LoadError, publish
 from pushup.core.limits import Limits
 from pushup.host.process_limits import RESERVED_FILES, raise_file_limit, usable_cores
 from pushup.net.edge_limits import EdgeLimits
@@ -67,54 +67,30 @@ def _measure(server: psutil.Process, address: tuple[str, int], most: int, wanted
         _show("held polls", f"{count}, {bytes_of_poll:.0f} bytes of memory for each{why and f'; no more: {why}'}")
 
         times: list[float] = []
-        busy, end = _Busy(), time.monotonic() + seconds * 0.25
+        used, end = 0.0, time.monotonic() + seconds * 0.25
         while not times or (time.monotonic() < end and len(times) < 100):
-            with busy:
-                times.append(polls.fan_out())
+            used -= time.process_time()
+            times.append(polls.fan_out())
+            used += time.process_time()
             polls.poll_again()
             _wait_for_held(address, count)
-        _show("fan-out", f"{count * len(times) / sum(times):.0f} deliveries a second", busy)
+        _show("fan-out", f"{count * len(times) / sum(times):.0f} deliveries a second", used / sum(times))
         _show("", f"a message reaches all {count} polls in {1000 * median(times):.0f} ms")
 
-        full, busy = _publish(address, seconds * 0.2)
-        _show("publications", f"{full.per_second:.0f} a second, {CONNECTIONS} at a time", busy)
-        half, busy = _publish(address, seconds * 0.2, full.per_second / 2)
+        full = publish(address, seconds * 0.2, CONNECTIONS)
+        _show("publications", f"{full.per_second:.0f} a second, {CONNECTIONS} at a time", full.cores)
+        half = publish(address, seconds * 0.2, CONNECTIONS, full.per_second / 2)
         p50, p99 = (1000 * half.percentile(share) for share in (0.5, 0.99))
-        _show("", f"{half.per_second:.0f} a second: half of them take {p50:.1f} ms, 99 of 100 {p99:.1f} ms", busy)
+        _show("", f"{half.per_second:.0f} a second: half of them take {p50:.1f} ms, 99 of 100 {p99:.1f} ms", half.cores)
     return bytes_of_poll
 
 
-class _Busy:
-    """How many cores this process has used, while it is entered."""
-
-    def __init__(self) -> None:
-        self._used = self._passed = 0.0
-
-    def __enter__(self) -> None:
-        self._used -= time.process_time()
-        self._passed -= time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self._used += time.process_time()
-        self._passed += time.monotonic()
-
-    @property
-    def cores(self) -> float:
-        return self._used / self._passed
-
-
-def _publish(address: tuple[str, int], seconds: float, rate: float | None = None) -> tuple[Published, _Busy]:
-    busy = _Busy()
-    with busy:
-        published = publish(address, seconds, CONNECTIONS, rate)
-    return published, busy
-
-
-def _show(name: str, text: str, busy: _Busy | None = None) -> None:
+def _show(name: str, text: str, cores: float | None = None) -> None:
+    """`cores`: how many this process has used."""
     note = ""
-    if busy is not None:
-        limit = ", which limits this" if busy.cores > 0.9 else ""
-        note = f" (clients: {busy.cores:.1f} cores{limit})"
+    if cores is not None:
+        limit = ", which limits this" if cores > 0.9 else ""
+        note = f" (clients: {cores:.1f} cores{limit})"
     print(f"{name:<14}{text}{note}", flush=True)
 
 

@@ -124,6 +124,8 @@ class Published(NamedTuple):
     per_second: float
     seconds: list[float]
     """How long each publication took, sorted."""
+    cores: float
+    """How many this process has used meanwhile."""
 
     def percentile(self, share: float) -> float:
         return self.seconds[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
@@ -153,7 +155,7 @@ def publish(address: tuple[str, int], seconds: float, connections: int, rate: fl
             for client in clients:
                 selector.register(client.socket, EVENT_READ, client)
             free = deque(clients)
-            began = time.monotonic()
+            began, used = time.monotonic(), time.process_time()
             end, due = began + seconds, began
             while (now := time.monotonic()) < end or len(free) < connections:
                 while free and now < end and due <= now:
@@ -167,7 +169,8 @@ def publish(address: tuple[str, int], seconds: float, connections: int, rate: fl
                         free.append(key.data)
                 if now > end + WAIT_SECONDS:
                     raise LoadError(f"a publication was not answered within {WAIT_SECONDS:g} s")
-            return Published(len(took) / (time.monotonic() - began), sorted(took))
+            passed = time.monotonic() - began
+            return Published(len(took) / passed, sorted(took), (time.process_time() - used) / passed)
         finally:
             for client in clients:
                 client.socket.close()

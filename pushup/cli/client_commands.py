@@ -46,28 +46,29 @@ def client_options(function: Callable[..., None]) -> Callable[..., None]:
     return with_key
 
 
-def _token_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Flags for a signed token instead of a key. The function gets `client`, with the one or the other."""
+def with_client(function: Callable[..., None]) -> Callable[..., None]:
+    """The same flags. The function gets `client`, which has the key, or a token; its errors are shown."""
 
     @wraps(function)
-    def with_token(
-        *arguments: Any, url: str, key: str | None, token: str | None, token_file: Path | None, **options: Any
-    ) -> None:
+    def with_it(
+        *arguments: Any, url: str, key: str | None, token: str | None = None, token_file: Path | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
         with errors_shown(), make_client(url, key, token, token_file) as client:
             function(*arguments, client=client, **options)
 
-    for option in (
-        click.option(
-            "--token-file", envvar="PUSHUP_TOKEN_FILE", type=click.Path(path_type=Path),
-            help="File that contains a signed token; it is read again when that ends (or PUSHUP_TOKEN_FILE).",
-        ),
-        click.option(
-            "--token", envvar="PUSHUP_TOKEN",
-            help="Signed token. Other users can see it in ps: use --token-file or PUSHUP_TOKEN instead.",
-        ),
-    ):  # fmt: skip
-        with_token = option(with_token)
-    return client_options(with_token)
+    return client_options(with_it)
+
+
+_TOKEN = click.option(
+    "--token", envvar="PUSHUP_TOKEN",
+    help="Signed token. Other users can see it in ps: use --token-file or PUSHUP_TOKEN instead.",
+)  # fmt: skip
+_TOKEN_FILE = click.option(
+    "--token-file", envvar="PUSHUP_TOKEN_FILE", type=click.Path(path_type=Path),
+    help="File that contains a signed token; it is read again when that ends (or PUSHUP_TOKEN_FILE).",
+)  # fmt: skip
+"""Instead of a key, below `with_client`."""
 
 
 def _end_on_interrupt() -> None:
@@ -104,27 +105,24 @@ def _key(key: str | None, file: Path | None) -> str | None:
 
 
 def make_client(url: str, key: str | None, token: str | None = None, token_file: Path | None = None) -> Client:
-    """A client with one of these, or none. Exits if it cannot be used, and says why. Raises: ClientError.
+    """A client with one of these, or none. Raises: ClientError; SecretFileError; ValueError.
 
     It shows an error at once, and does not try again: whoever types a command should see it.
     """
     if sum(each is not None for each in (key, token, token_file)) > 1:
         raise click.ClickException("set either a key, a token (--token, PUSHUP_TOKEN) or a token file, not several")
-    try:
-        if token_file is None:
-            return Client(url, key, token=token, patience=0)
-        read_secret(token_file)  # a later failure may pass
-        return Client(url, token=partial(read_secret, token_file), patience=0)
-    except (SecretFileError, ValueError) as error:
-        raise click.ClickException(str(error)) from None
+    if token_file is None:
+        return Client(url, key, token=token, patience=0)
+    read_secret(token_file)  # a later failure may pass
+    return Client(url, token=partial(read_secret, token_file), patience=0)
 
 
 @contextmanager
 def errors_shown() -> Iterator[None]:
-    """Turn an error of the client into a line on standard error and exit code 1."""
+    """Turn an error of the client, or of what it was given, into a line on standard error and exit code 1."""
     try:
         yield
-    except ClientError as error:
+    except (ClientError, SecretFileError, ValueError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -153,7 +151,9 @@ def _print(value: Any, *, without: str = "") -> None:
     type=click.Choice(["accepted", "replicated", "stable"]),
     help="Acknowledgement to wait for; docs/guide/publishing.md explains them.",
 )
-@_token_options
+@with_client
+@_TOKEN
+@_TOKEN_FILE
 def publish(
     channels: tuple[str, ...],
     data: str,
@@ -186,7 +186,9 @@ def publish(
 @click.option("--once", is_flag=True, help="Exit after one poll.")
 @click.option("--stream", is_flag=True, help="Receive a stream of events instead of polling.")
 @click.option("--text", is_flag=True, help="Print lines to read: time (UTC), channels, event, data; not JSON.")
-@_token_options
+@with_client
+@_TOKEN
+@_TOKEN_FILE
 def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, text: bool, client: Client) -> None:
     """Print each message on one or more CHANNELS, and reconnect if the server is unavailable."""
     if once and stream:
@@ -227,12 +229,8 @@ def outbox(database_url: str, url: str, key: str | None, *, listen: bool) -> Non
     """Publish the outbox in the database at DATABASE_URL, until SIGTERM (docs/guide/outbox.md)."""
     from pushup.outbox.database import connector, run  # the other commands need no database
 
-    try:
-        connect = connector(database_url)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
     with errors_shown():
-        run(connect, Client(url, key), listen=listen)
+        run(connector(database_url), Client(url, key), listen=listen)
 
 
 @click.group()
@@ -243,45 +241,40 @@ def channel() -> None:
 @channel.command()
 @click.argument("name", required=False)
 @click.option("--ttl", type=float, help="Close the channel after this many seconds without a publication.")
-@client_options
-def create(name: str | None, ttl: float | None, url: str, key: str | None) -> None:
+@with_client
+def create(name: str | None, ttl: float | None, client: Client) -> None:
     """Create a channel."""
-    with errors_shown(), make_client(url, key) as client:
-        _print(client.create(name, ttl))
+    _print(client.create(name, ttl))
 
 
 @channel.command()
 @click.argument("name")
 @click.option("--ttl", type=float, help="New ttl in seconds.")
-@client_options
-def renew(name: str, ttl: float | None, url: str, key: str | None) -> None:
+@with_client
+def renew(name: str, ttl: float | None, client: Client) -> None:
     """Restart a channel's ttl, so that it stays open."""
-    with errors_shown(), make_client(url, key) as client:
-        _print(client.renew(name, ttl))
+    _print(client.renew(name, ttl))
 
 
 @channel.command()
 @click.argument("name")
-@client_options
-def close(name: str, url: str, key: str | None) -> None:
+@with_client
+def close(name: str, client: Client) -> None:
     """Close a channel, and notify its subscribers."""
-    with errors_shown(), make_client(url, key) as client:
-        client.close_channel(name)
+    client.close_channel(name)
 
 
 @channel.command("list")
-@client_options
-def list_channels(url: str, key: str | None) -> None:
+@with_client
+def list_channels(client: Client) -> None:
     """List the open channels, one per line."""
-    with errors_shown(), make_client(url, key) as client:
-        for each in client.channels():
-            _print(each)
+    for each in client.channels():
+        _print(each)
 
 
 @channel.command()
 @click.argument("name")
-@client_options
-def show(name: str, url: str, key: str | None) -> None:
+@with_client
+def show(name: str, client: Client) -> None:
     """Show one channel."""
-    with errors_shown(), make_client(url, key) as client:
-        _print(client.channel(name))
+    _print(client.channel(name))

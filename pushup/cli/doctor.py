@@ -82,7 +82,7 @@ def _addresses(name: str, addresses: tuple[str, ...]) -> Iterator[Finding]:
             yield Finding("ok", f"{name}: {address} is free")
             continue
         try:
-            is_pushup = _Request(f"http://{address}", "", "/healthz", 2.0).read() == (200, b'{"status":"alive"}')
+            is_pushup = _get(f"http://{address}", "", "/healthz", 2.0) == (200, b'{"status":"alive"}')
         except (OSError, HTTPException):
             is_pushup = False
         if is_pushup:
@@ -176,7 +176,7 @@ async def _redis(connector: Connector, settings: Settings) -> list[Finding]:
 def _proxy(settings: Settings, public_url: str, token: str) -> Iterator[Finding]:
     """Hold the longest poll and a silent stream, as clients do."""
     try:
-        status, body = _Request(public_url, token, "/v1/cursor", 10.0).read()
+        status, body = _get(public_url, token, "/v1/cursor", 10.0)
         cursor = json.loads(body)["cursor"] if status == 200 else ""
     except (OSError, HTTPException, ValueError, KeyError) as error:
         yield Finding("problem", f"{public_url}: no server of PushUp answers ({type(error).__name__}: {error})")
@@ -195,7 +195,7 @@ def _long_poll(seconds: float, url: str, token: str, cursor: str) -> Finding:
     began = time.monotonic()
     path = f"/v1/poll?channel={_CHANNEL}&cursor={cursor}&timeout={seconds:g}"
     try:
-        status, _ = _Request(url, token, path, seconds + MARGIN_SECONDS).read()
+        status, _ = _get(url, token, path, seconds + MARGIN_SECONDS)
         what = f"status {status}"
     except (OSError, HTTPException) as error:
         status, what = 0, f"{type(error).__name__}: {error}"
@@ -213,8 +213,8 @@ def _long_poll(seconds: float, url: str, token: str, cursor: str) -> Finding:
 def _silent_stream(heartbeat: float, url: str, token: str) -> Finding:
     began = time.monotonic()
     try:
-        request = _Request(url, token, f"/v1/events?channel={_CHANNEL}", heartbeat + MARGIN_SECONDS, "gzip")
-        with request.response() as response:
+        path = f"/v1/events?channel={_CHANNEL}"
+        with _response(url, token, path, heartbeat + MARGIN_SECONDS, "gzip") as response:
             if response.status in (401, 403):
                 return Finding("warning", f"{url}: no stream could be tried (status {response.status}); give --token")
             what = f"status {response.status}, {response.headers.get('Content-Encoding', 'not compressed')}"
@@ -233,21 +233,17 @@ def _silent_stream(heartbeat: float, url: str, token: str) -> Finding:
     )
 
 
-class _Request:
-    """A GET request that has been sent."""
+@contextmanager
+def _response(url: str, token: str, path: str, seconds: float, encoding: str = "identity") -> Iterator[HTTPResponse]:
+    """The response to a GET request."""
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    headers = {"Accept-Encoding": encoding} | ({"Authorization": f"Bearer {token}"} if token else {})
+    with closing(kind(parts.netloc, timeout=seconds)) as connection:
+        connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
+        yield connection.getresponse()
 
-    def __init__(self, url: str, token: str, path: str, seconds: float, encoding: str = "identity") -> None:
-        parts = urlsplit(url)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = kind(parts.netloc, timeout=seconds)
-        headers = {"Accept-Encoding": encoding} | ({"Authorization": f"Bearer {token}"} if token else {})
-        self._connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
 
-    @contextmanager
-    def response(self) -> Iterator[HTTPResponse]:
-        with closing(self._connection):
-            yield self._connection.getresponse()
-
-    def read(self) -> tuple[int, bytes]:
-        with self.response() as response:
-            return response.status, response.read()
+def _get(url: str, token: str, path: str, seconds: float) -> tuple[int, bytes]:
+    with _response(url, token, path, seconds) as response:
+        return response.status, response.read()

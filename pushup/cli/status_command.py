@@ -8,26 +8,25 @@ from typing import Any
 
 import click
 
-from pushup.cli.client_commands import client_options, errors_shown, make_client
-from pushup.client import ClientError
+from pushup.cli.client_commands import with_client
+from pushup.client import Client, ClientError
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print what the server answers.")
-@client_options
-def status(as_json: bool, url: str, key: str | None) -> None:
+@with_client
+def status(as_json: bool, client: Client) -> None:
     """Show the nodes of the cluster, how far each is, and in which settings they differ.
 
     Exits with status 1 if the node that is asked is not ready, or if settings differ.
     """
-    with errors_shown(), make_client(url, key) as client:
-        try:
-            ready = client.call("GET", "/readyz")
-        except ClientError as error:
-            if not error.problem:
-                raise
-            ready = dict(error.problem)
-        nodes = sorted(client.call("GET", "/v1/nodes")["nodes"], key=_shown)
+    try:
+        ready = client.call("GET", "/readyz")
+    except ClientError as error:
+        if not error.problem:
+            raise
+        ready = dict(error.problem)
+    nodes = sorted(client.call("GET", "/v1/nodes")["nodes"], key=_shown)
     differing = dict(_differing(nodes))
     for line in [json.dumps({"ready": ready, "nodes": nodes})] if as_json else _lines(ready, nodes, differing):
         click.echo(line)

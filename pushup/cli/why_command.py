@@ -10,19 +10,19 @@ from urllib.parse import quote
 
 import click
 
-from pushup.cli.client_commands import client_options, errors_shown, make_client
+from pushup.cli.client_commands import with_client
+from pushup.client import Client
 
 
 @click.command()
 @click.argument("message_id")
 @click.option("--cursor", help="A client's cursor: what does it get of the message?")
 @click.option("--json", "as_json", is_flag=True, help="Print what the server answers.")
-@client_options
-def why(message_id: str, cursor: str | None, as_json: bool, url: str, key: str | None) -> None:
+@with_client
+def why(message_id: str, cursor: str | None, as_json: bool, client: Client) -> None:
     """Show what became of a message, and why it did not arrive."""
     query = "" if cursor is None else f"?cursor={quote(cursor, safe='')}"
-    with errors_shown(), make_client(url, key) as client:
-        given = client.call("GET", f"/v1/messages/{quote(message_id, safe='')}{query}")
+    given = client.call("GET", f"/v1/messages/{quote(message_id, safe='')}{query}")
     for line in [json.dumps(given, ensure_ascii=False)] if as_json else _lines(given):
         print(line)
 

@@ -75,44 +75,26 @@ class AnswerState:
         return self
 
 
-class AnswerFollower:
-    """Reads an answer while it is written."""
-
-    def __init__(self, channel: str, follower: Follower, silence: float) -> None:
-        self._channel, self._follower, self._silence = channel, follower, silence
-        self._state = AnswerState()
-
-    async def next(self) -> list[Any] | None:
-        """The next parts; None at the end. Raises: AnswerFailed, AnswerCutOff, ClientError."""
-        state = self._state
+async def parts(channel: str, follower: Follower, silence: float) -> AsyncGenerator[Any, None]:
+    """The parts of an answer, as they are written. Raises: AnswerFailed, AnswerCutOff, ClientError."""
+    state = AnswerState()
+    try:
+        while state.end is None:
+            try:
+                item = await follower.next(silence)
+            except TimeoutError:
+                raise AnswerCutOff(f"the writer of {channel} was silent for {silence:g} s") from None
+            if item is None:
+                raise Stopped
+            if isinstance(item, Closed):
+                raise AnswerCutOff(f"the channel {channel} was closed")
+            if isinstance(item, Message):
+                known = len(state.parts)
+                state.take(item)
+                for part in state.whole(channel).parts[known:]:
+                    yield part
         if state.end == "error":
             raise AnswerFailed(state.error)
-        if state.end is not None:
-            return None
-        try:
-            item = await self._follower.next(self._silence)
-        except TimeoutError:
-            raise AnswerCutOff(f"the writer of {self._channel} was silent for {self._silence:g} s") from None
-        if item is None:
-            raise Stopped
-        if isinstance(item, Closed):
-            raise AnswerCutOff(f"the channel {self._channel} was closed")
-        known = len(state.parts)
-        if isinstance(item, Message):
-            state.take(item)
-            state.whole(self._channel)
-        return state.parts[known:]
-
-    def close(self) -> None:
-        self._follower.close()
-
-
-async def parts(follower: AnswerFollower) -> AsyncGenerator[Any, None]:
-    """The parts of an answer, as they come."""
-    try:
-        while (found := await follower.next()) is not None:
-            for part in found:
-                yield part
     finally:
         follower.close()
 

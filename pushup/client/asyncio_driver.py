@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -12,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pushup.client.driver import RECEIVE_BYTES, Connection, in_thread
+from pushup.client.driver import RECEIVE_BYTES, Connection, Driver, in_thread
 from pushup.client.values import Stopped
 
 if TYPE_CHECKING:
@@ -21,19 +20,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncioDriver:
+class AsyncioDriver(Driver):
     """Waits in the event loop that runs."""
 
     def __init__(self) -> None:
         self._is_stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits: set[asyncio.Timeout] = set()
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def random(self, longest: float) -> float:
-        return random.uniform(0.0, longest)  # noqa: S311  # no secret
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -74,7 +67,7 @@ class AsyncioDriver:
             value = await asyncio.wrap_future(in_thread(function))
             return await value if isawaitable(value) else value
 
-        return asyncio.run_coroutine_threadsafe(call(), asyncio.get_running_loop())
+        return self.background(call())
 
     def background(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
         return asyncio.run_coroutine_threadsafe(coroutine, asyncio.get_running_loop())

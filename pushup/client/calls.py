@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Literal, Self
 from urllib.parse import quote
 
 from pushup.client.answer_writer import ANSWER_SECONDS, COALESCE_SECONDS, AsyncAnswerWriter
-from pushup.client.answers import SILENCE_SECONDS, AnswerFollower, AnswerState, parts, read
+from pushup.client.answers import SILENCE_SECONDS, AnswerState, parts, read
 from pushup.client.attempts import RETRY_SECONDS, Attempts
 from pushup.client.credentials import Token
 from pushup.client.driver import Driver
@@ -179,7 +179,7 @@ class AsyncClient:
         *,
         transport: Transport = "stream",
         on_trouble: OnTrouble | None = None,
-    ) -> AsyncIterator[Item]:
+    ) -> AsyncGenerator[Item, None]:
         """Yield messages, gaps and closings from `cursor` on, until `stop`.
 
         It receives a stream, or polls if streams do not come through, or with `transport="poll"`. Whoever stores the
@@ -192,8 +192,9 @@ class AsyncClient:
         return items(self.follower(channels, cursor, transport, on_trouble))
 
     def follower(
-        self, channels: str | Sequence[str], cursor: str, transport: Transport, on_trouble: OnTrouble | None
-    ) -> Follower:
+        self, channels: str | Sequence[str], cursor: str = "",
+        transport: Transport = "stream", on_trouble: OnTrouble | None = None,
+    ) -> Follower:  # fmt: skip
         """What `follow` iterates over."""
         return Follower(
             self._exchange, names_of(channels), cursor,
@@ -205,23 +206,19 @@ class AsyncClient:
         resume: bool = False, coalesce: float = COALESCE_SECONDS, patience: float = ANSWER_SECONDS,
     ) -> AsyncAnswerWriter:  # fmt: skip
         """Write an answer that comes into being over time; with `resume`, continue one."""
-        stops = self.follower(f"{channel}:stop", "", "stream", None)
+        stops = self.follower(f"{channel}:stop")
         return AsyncAnswerWriter(
             channel, self._driver, self.publish, self._call, stops,
             resume=resume, coalesce=coalesce, patience=patience,
         )  # fmt: skip
 
-    def follow_answer(self, channel: str, silence: float = SILENCE_SECONDS) -> AsyncIterator[Any]:
+    def follow_answer(self, channel: str, silence: float = SILENCE_SECONDS) -> AsyncGenerator[Any, None]:
         """Yield the parts of an answer from its beginning, as they are written; end when it is done or stopped.
 
         Raises: AnswerFailed if the writer could not finish; AnswerCutOff if it was silent for so many seconds in which
         a node could be reached, or if parts are missing.
         """
-        return parts(self.answer_follower(channel, silence))
-
-    def answer_follower(self, channel: str, silence: float) -> AnswerFollower:
-        """What `follow_answer` iterates over."""
-        return AnswerFollower(channel, self.follower(channel, "", "stream", None), silence)
+        return parts(channel, self.follower(channel), silence)
 
     async def stop_answer(self, channel: str) -> Published:
         """Ask the writer of an answer to stop."""

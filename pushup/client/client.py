@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from functools import wraps
+from inspect import signature
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pushup.client.answer_writer import ANSWER_SECONDS, COALESCE_SECONDS, AnswerWriter
-from pushup.client.answers import SILENCE_SECONDS, AnswerFollower, AnswerState
+from pushup.client.answers import SILENCE_SECONDS
 from pushup.client.attempts import RETRY_SECONDS
-from pushup.client.calls import ACK_SECONDS, TIMEOUT_SECONDS, Ack, AsyncClient
+from pushup.client.calls import TIMEOUT_SECONDS, AsyncClient
 from pushup.client.driver import BlockingDriver, Driver, run
-from pushup.client.following import HOLD_SECONDS, Follower, OnTrouble, Transport
-from pushup.client.presence import Members
-from pushup.client.values import Answer, Channel, Item, NewMessage, Producer, Published
+from pushup.client.following import OnTrouble, Transport
+from pushup.client.values import Item
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Client, P], T]:
+    """The same method, blocking."""
+
+    @wraps(method)
+    def call(self: Client, /, *given: P.args, **named: P.kwargs) -> T:
+        return run(method(self._calls, *given, **named))
+
+    call.__signature__ = signature(method)  # type: ignore[attr-defined]
+    del call.__wrapped__  # whoever looks there, such as FastAPI, would wait for a coroutine
+    return call
 
 
 class Client:
@@ -48,55 +65,22 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def publish(
-        self,
-        channels: str | Sequence[str],
-        data: Any,
-        *,
-        event: str | None = None,
-        ephemeral: bool = False,
-        unread_after: float | None = None,
-        unread_for: Sequence[str] | None = None,
-        idempotency_key: str | None = None,
-        producer: Producer | None = None,
-        ack: Ack | None = None,
-        ack_timeout: float = ACK_SECONDS,
-        patience: float | None = None,
-    ) -> Published:
-        return run(
-            self._calls.publish(
-                channels, data, event=event, ephemeral=ephemeral, unread_after=unread_after, unread_for=unread_for,
-                idempotency_key=idempotency_key, producer=producer, ack=ack, ack_timeout=ack_timeout, patience=patience,
-            )
-        )  # fmt: skip
-
-    def publish_many(
-        self,
-        messages: Sequence[NewMessage],
-        *,
-        idempotency_key: str | None = None,
-        producer: Producer | None = None,
-        ack: Ack | None = None,
-        ack_timeout: float = ACK_SECONDS,
-        patience: float | None = None,
-    ) -> list[Published]:
-        return run(
-            self._calls.publish_many(
-                messages, idempotency_key=idempotency_key, producer=producer,
-                ack=ack, ack_timeout=ack_timeout, patience=patience,
-            )
-        )  # fmt: skip
-
-    def cursor(self, timeout: float | None = None) -> str:
-        return run(self._calls.cursor(timeout))
-
-    def poll(
-        self, channels: str | Sequence[str], cursor: str = "", timeout: float = HOLD_SECONDS, limit: int | None = None
-    ) -> Answer:
-        return run(self._calls.poll(channels, cursor, timeout, limit))
+    publish = _blocking(AsyncClient.publish)
+    publish_many = _blocking(AsyncClient.publish_many)
+    cursor = _blocking(AsyncClient.cursor)
+    poll = _blocking(AsyncClient.poll)
+    presence = _blocking(AsyncClient.presence)
+    create = _blocking(AsyncClient.create)
+    renew = _blocking(AsyncClient.renew)
+    close_channel = _blocking(AsyncClient.close_channel)
+    channel = _blocking(AsyncClient.channel)
+    channels = _blocking(AsyncClient.channels)
+    call = _blocking(AsyncClient.call)
+    stop_answer = _blocking(AsyncClient.stop_answer)
+    read_answer = _blocking(AsyncClient.read_answer)
 
     def follow(
         self,
@@ -106,7 +90,7 @@ class Client:
         transport: Transport = "stream",
         on_trouble: OnTrouble | None = None,
     ) -> Iterator[Item]:
-        return _items(self._calls.follower(channels, cursor, transport, on_trouble))
+        return _each(self._calls.follow(channels, cursor, transport=transport, on_trouble=on_trouble))
 
     def answer(
         self,
@@ -119,56 +103,16 @@ class Client:
         return AnswerWriter(self._calls.answer(channel, resume=resume, coalesce=coalesce, patience=patience))
 
     def follow_answer(self, channel: str, silence: float = SILENCE_SECONDS) -> Iterator[Any]:
-        return _parts(self._calls.answer_follower(channel, silence))
-
-    def stop_answer(self, channel: str) -> Published:
-        return run(self._calls.stop_answer(channel))
-
-    def read_answer(self, channel: str) -> AnswerState:
-        return run(self._calls.read_answer(channel))
-
-    def presence(self, channel: str) -> Members:
-        return run(self._calls.presence(channel))
-
-    def create(self, name: str | None = None, ttl: float | None = None) -> Channel:
-        return run(self._calls.create(name, ttl))
-
-    def renew(self, channel: str | int, ttl: float | None = None) -> Channel:
-        return run(self._calls.renew(channel, ttl))
-
-    def close_channel(self, channel: str | int) -> None:
-        run(self._calls.close_channel(channel))
-
-    def channel(self, channel: str | int) -> Channel:
-        return run(self._calls.channel(channel))
-
-    def channels(self) -> list[Channel]:
-        return run(self._calls.channels())
-
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: dict[str, str] | None = None,
-        *,
-        timeout: float | None = None,
-        patience: float | None = None,
-    ) -> dict[str, Any]:
-        return run(self._calls.call(method, path, body, headers, timeout=timeout, patience=patience))
+        return _each(self._calls.follow_answer(channel, silence))
 
 
-def _items(follower: Follower) -> Iterator[Item]:
+def _each(items: AsyncGenerator[T, None]) -> Iterator[T]:
+    """What it yields, with a blocking driver."""
     try:
-        while (item := run(follower.next())) is not None:
-            yield item
+        while True:
+            try:
+                yield run(items.__anext__())
+            except StopAsyncIteration:
+                return
     finally:
-        follower.close()
-
-
-def _parts(follower: AnswerFollower) -> Iterator[Any]:
-    try:
-        while (found := run(follower.next())) is not None:
-            yield from found
-    finally:
-        follower.close()
+        run(items.aclose())

@@ -46,9 +46,11 @@ class Driver(Protocol):
 
     def now(self) -> float:
         """Monotonic seconds."""
+        return time.monotonic()
 
     def random(self, longest: float) -> float:
         """A number from 0 to `longest`."""
+        return random.uniform(0.0, longest)  # noqa: S311  # no secret
 
     async def sleep(self, seconds: float) -> None: ...
 
@@ -95,18 +97,12 @@ def in_thread(function: Callable[[], T]) -> Future[T]:
     return future
 
 
-class BlockingDriver:
+class BlockingDriver(Driver):
     """Waits by blocking the thread, in steps: only a flag can be set safely by a signal handler."""
 
     def __init__(self) -> None:
         self._is_stopped = False
         self._thread = threading.local()
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def random(self, longest: float) -> float:
-        return random.uniform(0.0, longest)  # noqa: S311  # no secret
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -160,25 +156,21 @@ class BlockingDriver:
             if family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
-                sock = self._with_tls(tls, sock, host, until)
+                sock = wrapped = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+                self.in_steps(sock, until, wrapped.do_handshake)
             return BlockingConnection(self, sock)
         except BaseException:
             sock.close()
             raise
 
-    def _with_tls(self, context: ssl.SSLContext, sock: socket.socket, host: str, until: float) -> ssl.SSLSocket:
-        wrapped = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-        try:
-            while True:
-                wrapped.settimeout(self.step(until))
-                try:
-                    wrapped.do_handshake()
-                    return wrapped
-                except TimeoutError:
-                    continue
-        except BaseException:
-            wrapped.close()
-            raise
+    def in_steps(self, sock: socket.socket, until: float, call: Callable[..., T], *given: Any) -> T:
+        """Call a method of this socket, again while its wait lasts longer than a step. Raises: as `step`."""
+        while True:
+            sock.settimeout(self.step(until))
+            try:
+                return call(*given)
+            except TimeoutError:
+                continue
 
     def step(self, until: float) -> float:
         """How long to wait now, at most. Raises: TimeoutError if no longer; Stopped."""
@@ -201,19 +193,10 @@ class BlockingConnection:
     async def send(self, data: bytes, until: float) -> None:
         unsent = memoryview(data)
         while unsent:
-            self._sock.settimeout(self._driver.step(until))
-            try:
-                unsent = unsent[self._sock.send(unsent) :]
-            except TimeoutError:
-                continue
+            unsent = unsent[self._driver.in_steps(self._sock, until, self._sock.send, unsent) :]
 
     async def receive(self, until: float) -> bytes:
-        while True:
-            self._sock.settimeout(self._driver.step(until))
-            try:
-                return self._sock.recv(RECEIVE_BYTES)
-            except TimeoutError:
-                continue
+        return self._driver.in_steps(self._sock, until, self._sock.recv, RECEIVE_BYTES)
 
     def close(self) -> None:
         self._sock.close()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pushup.client.credentials import Credentials, Token
 from pushup.client.driver import Connection, Driver, in_thread
 from pushup.client.http1 import HttpConnection, Request
-from pushup.client.values import ClientError, NoResponse, NotSent, unexpected
+from pushup.client.values import ClientError, NoResponse, NotSent, given_of, unexpected
 
 if TYPE_CHECKING:
     import ssl
@@ -212,14 +212,14 @@ class Exchange:
             raise
 
     async def subscribe(
-        self, node: Node, path: str, channels: list[str], until: float, *, accept: str = "", **fields: Any
+        self, node: Node, path: str, channels: list[str], until: float, *, accept: str | None = None, **fields: Any
     ) -> HttpConnection:
         """Open a poll, or a stream, with the ticket for its channels; without it, if the server does not accept that.
 
         Raises: ClientError.
         """
-        body = {"channels": channels} | {name: value for name, value in fields.items() if value is not None}
-        request = Request("POST", path, body).with_header("Accept", accept or None)
+        body = given_of(channels=channels, **fields)
+        request = Request("POST", path, body).with_header("Accept", accept)
         began = self.driver.now()
         ticket = self._tickets.get(frozenset(channels))
         if ticket is not None:

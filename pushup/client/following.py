@@ -126,11 +126,11 @@ class Follower:
             return
         self._streams = True
         until = self._driver.now() + self._first
-        fields = {"cursor": self._cursor} if self._cursor else {}
         self._has_ticket = self._exchange.has_ticket(self._channels)
         self._stream = await self._exchange.subscribe(
-            self._node, "/v1/events", self._channels, until, accept="application/x-ndjson", **fields
-        )
+            self._node, "/v1/events", self._channels, until,
+            accept="application/x-ndjson", cursor=self._cursor or None,
+        )  # fmt: skip
         await self._read(self._stream, until)
 
     async def _receive(self, until: float) -> None:

@@ -184,11 +184,9 @@ def answer_of(given: dict[str, Any], before: str) -> Answer:
     try:
         cursor, more = str(given["cursor"]), bool(given["more"])
         gaps, closed, messages = given["gaps"], given["closed"], given["messages"]
-        last = len(gaps) + len(closed) + len(messages) - 1
-        cursors = [cursor if number == last else before for number in range(last + 1)]
+        at = iter([before] * (len(gaps) + len(closed) + len(messages) - 1) + [cursor])
     except (KeyError, TypeError):
         raise unexpected("Answer") from None
-    at = iter(cursors)
     return Answer(
         gaps=[value_of(Gap, gap, cursor=next(at)) for gap in gaps],
         closed=[Closed(channel, next(at)) for channel in closed],

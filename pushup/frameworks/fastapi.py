@@ -13,10 +13,6 @@ from fastapi.responses import JSONResponse
 from pushup.frameworks.site import SCRIPTS, Live, MayRead, Site, decision, script
 
 
-def _nobody() -> None:
-    return None
-
-
 class PushUp(Site):
     """The arguments are those of `Site`, and `user`: a dependency that returns the user's id, or None for a stranger.
 
@@ -24,7 +20,7 @@ class PushUp(Site):
     application's shutdown waits up to 2 s for what is being published.
     """
 
-    def __init__(self, url: str, *, user: Callable[..., Any] = _nobody, **settings: Any) -> None:
+    def __init__(self, url: str, *, user: Callable[..., Any] = lambda: None, **settings: Any) -> None:
         super().__init__(url, **settings)
         self._user = user
         self.router = APIRouter(prefix="/pushup", include_in_schema=False, lifespan=self._lifespan)
@@ -52,14 +48,11 @@ class PushUp(Site):
         It must come before dependencies that begin a transaction. `live("ID OF THE LIST")` is the element for the page.
         """
 
-        def cursor() -> str:
-            return self.cursor()
-
         def live(
-            request: Request, cursor: Annotated[str, Depends(cursor)], user: Annotated[Any, Depends(self._user)]
+            request: Request, cursor: Annotated[str, Depends(self.cursor)], user: Annotated[Any, Depends(self._user)]
         ) -> Live:
-            root = request.url_for("pushup_token").path.removesuffix("token")
-            return self.live_page(cursor, channels, request.path_params, None if user is None else str(user), root)
+            token_path = request.url_for("pushup_token").path
+            return self.live_page(cursor, channels, request.path_params, user, token_path)
 
         return live
 
@@ -71,7 +64,7 @@ class PushUp(Site):
             channel: Annotated[list[str], Query()], user: Annotated[Any, Depends(self._user)]
         ) -> JSONResponse:
             allowed = None if user is None else [await ask(user, each) for each in channel]
-            status, body = decision(allowed, None if user is None else str(user))
+            status, body = decision(allowed, user)
             return JSONResponse(body, status)
 
         return view

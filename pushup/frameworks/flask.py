@@ -51,8 +51,7 @@ class PushUp(Site):
             @wraps(view)
             def wrapped(**names: Any) -> Any:
                 cursor = self.cursor()
-                root = url_for("pushup.token").removesuffix("token")
-                g.pushup = self.live_page(cursor, channels, names, self._subject(), root)
+                g.pushup = self.live_page(cursor, channels, names, self._user(), url_for("pushup.token"))
                 return current_app.ensure_sync(view)(**names)
 
             return wrapped
@@ -68,20 +67,16 @@ class PushUp(Site):
             asked = request.args.getlist("channel")
             ask = current_app.ensure_sync(may_read)
             allowed = None if user is None else [ask(user, channel) for channel in asked]
-            status, body = decision(allowed, self._subject())
+            status, body = decision(allowed, user)
             return jsonify(body), status
 
         return view
 
-    def _subject(self) -> str | None:
-        user = self._user()
-        return None if user is None else str(user)
-
     def _token(self) -> Response:
-        subject = self._subject()
-        if subject is None:
+        user = self._user()
+        if user is None:
             abort(401)
-        response = jsonify(self.token(self._user(), subject))
+        response = jsonify(self.token(user, str(user)))
         response.cache_control.no_store = True
         return response
 

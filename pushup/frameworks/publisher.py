@@ -35,23 +35,25 @@ _publishers: WeakSet[Publisher] = WeakSet()
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to publish. Raises ValueError or TypeError if it cannot be one."""
+    """A message to publish."""
 
     channel: str
-    data: Any = None
-    html: str | None = None
+    data: Any
+    event: str | None = None
 
-    def __post_init__(self) -> None:
-        if self.html is None:
-            copy = json.loads(json.dumps(self.data, allow_nan=False))  # the caller may change the value
-            object.__setattr__(self, "data", copy)
-        elif self.data is not None:
+    @classmethod
+    def of(cls, channel: str, data: Any = None, html: str | None = None) -> Outgoing:
+        """One with a copy of the data, which the caller may change, or with HTML. Raises: ValueError, TypeError."""
+        if html is None:
+            return cls(channel, json.loads(json.dumps(data, allow_nan=False)))
+        if data is not None:
             raise ValueError("publish data or html, not both")
-        elif not re.match(r"\s*<[^>]*\sid=", self.html):
+        if not re.match(r"\s*<[^>]*\sid=", html):
             raise ValueError(
                 'html must begin with an element that has an id, such as <li id="note-7">; '
                 "without one, a page that is loaded meanwhile shows it twice"
             )
+        return cls(channel, html, HTML_EVENT)
 
 
 class Publisher:
@@ -105,10 +107,7 @@ class Publisher:
             until, message = waiting
             try:
                 left = max(0.0, until - time.monotonic())
-                if message.html is None:
-                    self._client.publish(message.channel, message.data, patience=left)
-                else:
-                    self._client.publish(message.channel, message.html, event=HTML_EVENT, patience=left)
+                self._client.publish(message.channel, message.data, event=message.event, patience=left)
             except Exception as error:  # the next message may be a better one
                 _drop(message, error)
             finally:

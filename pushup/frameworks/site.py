@@ -99,7 +99,7 @@ class Site:
         self._public_url = url if public_url is None else public_url
         self._claims = {"iss": issuer, "aud": audience}
         self._client = Client(url, key)
-        self._publisher = Publisher(self._client)
+        self.publisher = Publisher(self._client)
         self._rests_until = 0.0
 
     def publish(self, channel: str, data: Any = None, *, html: str | None = None) -> None:
@@ -108,22 +108,22 @@ class Site:
         Raises ValueError or TypeError if that cannot be published. If PushUp does not take it within a minute, that is
         logged.
         """
-        self._publisher.publish(Outgoing(channel, data, html))
+        self.publisher.publish(Outgoing.of(channel, data, html))
 
     def publish_after_commit(self, session: Any, channel: str, data: Any = None, *, html: str | None = None) -> None:
         """Publish as `publish` does, once the transaction of a session of SQLAlchemy has been committed."""
         from pushup.frameworks.after_commit import call_after_commit  # only who calls it needs SQLAlchemy
 
-        message = Outgoing(channel, data, html)
-        call_after_commit(session, lambda: self._publisher.publish(message))
+        message = Outgoing.of(channel, data, html)
+        call_after_commit(session, lambda: self.publisher.publish(message))
 
     def flush(self, timeout: float) -> bool:
         """Wait for what is being published, for at most `timeout` seconds; returns whether that is done."""
-        return self._publisher.flush(timeout)
+        return self.publisher.flush(timeout)
 
     def close(self) -> None:
         """Wait up to 2 s for what is being published, and close the connections; the next call opens a new one."""
-        self._publisher.close()
+        self.publisher.close()
         self._client.close()
 
     def cursor(self) -> str:
@@ -138,20 +138,21 @@ class Site:
             return ""
 
     def live_page(
-        self, cursor: str, channels: Iterable[str], names: Mapping[str, Any], user: str | None, root: str
+        self, cursor: str, channels: Iterable[str], names: Mapping[str, Any], user: Any, token_path: str
     ) -> Live:
-        """For a page of `user` that took this cursor first. `{name}` in a channel stands for the page's argument of
-        this name, `{user}` for the user. `root`: the path of the scripts and the token.
+        """For a page of `user` that took this cursor first; None is a stranger. `{name}` in a channel stands for the
+        page's argument of this name, `{user}` for the user. `token_path`: of the token; the scripts are beside it.
         """
-        known = {**names, "user": user or ""}
+        subject = None if user is None else str(user)
+        known = {**names, "user": subject or ""}
         config = {
             "url": self._public_url,
             "channels": [_filled_in(each, known) for each in channels],
             "cursor": cursor,
-            "user": user,
-            "token": f"{root}token" if self._secret else None,
+            "user": subject,
+            "token": token_path if self._secret else None,
         }
-        return Live(f"{root}live.js", config, known)
+        return Live(f"{token_path.removesuffix('token')}live.js", config, known)
 
     def token(self, user: Any, subject: str) -> dict[str, str]:
         """A token for what `channels` lets a user poll; PushUp calls the user `subject`."""
@@ -184,7 +185,7 @@ def problems(url: Any, key: Any, token_secret: Any, channels: Any) -> Iterable[s
         yield f"`channels` must be a function that returns which channels a user may poll, and is {channels!r}"
 
 
-def decision(allowed: Collection[object] | None, subject: str | None) -> tuple[int, dict[str, Any]]:
+def decision(allowed: Collection[object] | None, user: Any) -> tuple[int, dict[str, Any]]:
     """The answer to PushUp's call of `authorize_url`: its status and body. `allowed` is None for a stranger.
 
     Raises TypeError if one is not a bool, such as a coroutine, which would count as true.
@@ -194,7 +195,7 @@ def decision(allowed: Collection[object] | None, subject: str | None) -> tuple[i
     for each in allowed:
         if not isinstance(each, bool):
             raise TypeError(f"the function of may_poll must return True or False, not {each!r}")
-    return 200, {"allow": all(allowed), "subject": subject}
+    return 200, {"allow": all(allowed), "subject": str(user)}
 
 
 def script(name: str) -> bytes:

@@ -97,11 +97,9 @@ class Relay:
         return pause
 
     def _work(self, rows: Rows, epoch: int) -> float:
-        seen = rows.look()
-        if seen.epoch != epoch:
-            raise Fenced
-        if not seen.waiting:
-            if seen.seconds_left < LEASE_SECONDS / 2:
+        seconds_left, is_waiting = rows.look(epoch)
+        if not is_waiting:
+            if seconds_left < LEASE_SECONDS / 2:
                 rows.renew(epoch, LEASE_SECONDS)
             return POLL_SECONDS
         batch = rows.batch(epoch, LEASE_SECONDS, 1 if self._one_by_one else BATCH_ROWS)

@@ -51,15 +51,6 @@ class Batch:
     rows: list[Row]
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What a look without a lock saw: the epoch, the seconds until the lease ends, and whether rows wait."""
-
-    epoch: int
-    seconds_left: float
-    waiting: bool
-
-
 class Rows:
     """The outbox behind a connection, which is used for nothing else."""
 
@@ -91,16 +82,19 @@ class Rows:
         )  # fmt: skip
         return int(taken[0][0]) if taken else None
 
-    def look(self) -> Look:
-        """Raises: Fenced if the producer's row is gone, such as in a database that was made anew."""
+    def look(self, epoch: int) -> tuple[float, bool]:
+        """The seconds until the lease ends, and whether rows wait. Takes no lock.
+
+        Raises: Fenced, also if the producer's row is gone, such as in a database that was made anew.
+        """
         found = self._run(
-            "SELECT epoch, lease_until - NOW, EXISTS (SELECT 1 FROM pushup_outbox WHERE error IS NULL)"
-            " FROM pushup_outbox_producer WHERE id = 1"
+            "SELECT lease_until - NOW, EXISTS (SELECT 1 FROM pushup_outbox WHERE error IS NULL)"
+            " FROM pushup_outbox_producer WHERE id = 1 AND epoch = ?",
+            epoch,
         )
         if not found:
             raise Fenced
-        epoch, seconds, waiting = found[0]
-        return Look(int(epoch), float(seconds), bool(waiting))
+        return float(found[0][0]), bool(found[0][1])
 
     def renew(self, epoch: int, seconds: float) -> None:
         """Renew the lease; end it with 0 seconds. Raises: Fenced."""
@@ -185,14 +179,25 @@ class Rows:
             cursor.close()
 
 
-def names_text(names: str | Sequence[str]) -> str:
-    """The columns `channels` and `unread_for`."""
+def columns_of(
+    channels: str | Sequence[str],
+    data: Any,
+    event: str | None,
+    unread_after: float | None,
+    unread_for: Sequence[str] | None,
+) -> dict[str, Any]:
+    """The columns of a new row. Raises: TypeError, ValueError if the data has no JSON."""
+    return {
+        "channels": _names_text(channels),
+        "data": json.dumps(data, allow_nan=False),
+        "event": event,
+        "unread_after": unread_after,
+        "unread_for": None if unread_for is None else _names_text(unread_for),
+    }
+
+
+def _names_text(names: str | Sequence[str]) -> str:
     return json.dumps([names] if isinstance(names, str) else list(names))
-
-
-def data_text(data: Any) -> str:
-    """The column `data`. Raises: TypeError, ValueError if it has no JSON."""
-    return json.dumps(data, allow_nan=False)
 
 
 def _cut(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from pushup.outbox.rows import data_text, names_text
+from pushup.outbox.rows import columns_of
 
 metadata = MetaData()
 
@@ -68,12 +68,4 @@ def add(
     """
     if iscoroutinefunction(session.execute):
         raise TypeError(f"add cannot wait for a {type(session).__name__}: write `await session.run_sync(add, ...)`")
-    session.execute(
-        insert(outbox).values(
-            channels=names_text(channels),
-            data=data_text(data),
-            event=event,
-            unread_after=unread_after,
-            unread_for=None if unread_for is None else names_text(unread_for),
-        )
-    )
+    session.execute(insert(outbox).values(columns_of(channels, data, event, unread_after, unread_for)))

@@ -16,7 +16,6 @@ from twisted.protocols.basic import LineReceiver
 from pushup.clock import use_monotonic_clock
 from pushup.host.host import Host
 from pushup.host.logs import start_logging
-from pushup.net.api.node_interface import OneProcess
 from pushup.net.listener import address_of, open_socket
 from pushup.net.wait import STRATEGIES
 from pushup.parts import make_broadcast, make_node
@@ -44,10 +43,9 @@ class Server(LineReceiver):
         host = Host(self._reactor, STRATEGIES[settings.server.wait_strategy](self._reactor))
         broadcast = make_broadcast(settings, host)
         node = make_node(settings, host, broadcast)
-        machine = OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out)
         return PushUpService(
             settings, host, broadcast, node,
-            machine=machine, open_sockets=lambda addresses: [], shared_sockets=[self._socket.dup()],
+            open_sockets=lambda addresses: [], shared_sockets=[self._socket.dup()],
         )  # fmt: skip
 
     def connectionMade(self) -> None:

@@ -25,7 +25,6 @@ from pushup.client.driver import BlockingDriver, Connection, Driver
 from pushup.core.channel import Message
 from pushup.core.webhooks import Webhook
 from pushup.host.host import Host
-from pushup.net.api.node_interface import OneProcess
 from pushup.parts import make_broadcast, make_node
 from pushup.service import PushUpService
 from pushup.settings.settings import read_settings
@@ -59,7 +58,6 @@ class InProcess:
         node = make_node(chosen, host, broadcast)
         self._service = PushUpService(
             chosen, host, broadcast, node,
-            machine=OneProcess(host.page.text, node.polls.subscribers, node.draining.set_out),
             open_sockets=lambda addresses: [cast(socket.socket, self._listening)],
         )  # fmt: skip
         node.webhook_caller.use(self._call, 1000)

@@ -57,16 +57,10 @@ class Recorder:
                 if set(message.channels) == wanted and message.data == data:
                     return message
             if time.monotonic() >= until:
-                raise AssertionError(
-                    "\n".join([f"{_line(wanted, data)} was not published, but", *map(_shown, messages)])
-                    if messages
-                    else f"{_line(wanted, data)} was not published, nor anything else"
-                )
+                found = [f"    {_line(message.channels, message.data)}" for message in messages]
+                but = "but" if found else "nor anything else"
+                raise AssertionError("\n".join([f"{_line(wanted, data)} was not published, {but}", *found]))
             time.sleep(PAUSE_SECONDS)
-
-
-def _shown(message: Message) -> str:
-    return f"    {_line(message.channels, message.data)}"
 
 
 def _line(channels: Sequence[str] | set[str], data: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import socket
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pushup.client import Client, ClientError, Duplicate, Producer
+from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -183,6 +184,14 @@ def test_a_connection_that_was_closed_while_it_was_idle(make: MakeClient, reply:
     assert [sent.connection for sent in driver.sent] == [1, 1, 2]
     client.create("x")
     assert driver.sent[-1].connection == 3
+
+
+def test_blocking_methods() -> None:
+    """They have the arguments of the others, and whatever looks through wrappers finds no coroutine function."""
+    for name in ("publish", "poll", "call"):
+        method = getattr(Client, name)
+        assert inspect.signature(method) == inspect.signature(getattr(AsyncClient, name))
+        assert not inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
 def test_a_server_behind_a_path(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:

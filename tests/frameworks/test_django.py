@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from pushup.client import Client
 from pushup.frameworks.django import live, may_poll, publish_on_commit
 from pushup.frameworks.django.settings import site
 from pushup.frameworks.django.views import token
+from pushup.frameworks.publisher import Outgoing, Publisher
 from pushup.outbox.django.management.commands import pushup_outbox
 from tests.frameworks import django_project, django_urls
 from tests.server.server_process import Server
@@ -211,6 +213,15 @@ def test_publishing_on_commit(pushup: Client) -> None:
         ({"state": "shipped"}, None),
         (2, None),
     ]
+
+
+def test_a_message_is_checked_once() -> None:
+    """Its data becomes JSON where it is given, and not once more at the commit."""
+    with override_settings(PUSHUP={"URL": URL}), patch.object(Publisher, "publish") as publish:
+        with patch("pushup.frameworks.publisher.json.dumps", wraps=json.dumps) as dumps:
+            publish_on_commit("news", {"state": "shipped"})
+        publish.assert_called_once_with(Outgoing("news", {"state": "shipped"}))
+        assert dumps.call_count == 1
 
 
 def test_a_relay_whose_database_has_a_pool() -> None:

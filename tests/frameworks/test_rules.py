@@ -11,7 +11,7 @@ from typing import Any
 
 import jwt
 import pytest
-from flask import Flask, render_template_string
+from flask import Flask, render_template_string, request
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -59,20 +59,20 @@ def test_a_token() -> None:
 def test_the_element_of_a_page() -> None:
     """Whatever a channel is called, it ends no attribute; names in braces are the view's arguments and the user."""
     site = Site(URL, public_url="")
-    live = site.live_page("e-1", ["team:{team}", "user:{user}"], {"team": "'\"><b>"}, "7", "/pushup/")
+    live = site.live_page("e-1", ["team:{team}", "user:{user}"], {"team": "'\"><b>"}, "7", "/pushup/token")
     element = live("notes", prepend=True)
     assert element.count(">") == element.count("<") == 2
     assert live.config["channels"] == ["team:'\"><b>", "user:7"]
     assert live.config["token"] is None
     with pytest.raises(ValueError, match="names 'other'; this page has only team, user"):
-        site.live_page("e-1", ["{other}"], {"team": 3}, "7", "/pushup/")
+        site.live_page("e-1", ["{other}"], {"team": 3}, "7", "/pushup/token")
 
 
 def test_a_page_with_several_lists() -> None:
     """Each names its channels, or new rows would go into any of them."""
 
     def page() -> Live:
-        return Site(URL).live_page("e-1", ["news", "team:{team}"], {"team": 3}, "7", "/pushup/")
+        return Site(URL).live_page("e-1", ["news", "team:{team}"], {"team": 3}, "7", "/pushup/token")
 
     live = page()
     assert "[&quot;news&quot;]" in live("news", "news")
@@ -105,7 +105,7 @@ def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> Non
 def test_data_is_published_as_it_was() -> None:
     """What the caller changes before it is published, or committed, changes nothing."""
     data = {"state": ["shipped"]}
-    message = Outgoing("news", data)
+    message = Outgoing.of("news", data)
     data["state"].append("returned")
     assert message.data == {"state": ["shipped"]}
 
@@ -270,6 +270,22 @@ def test_who_may_poll_is_said_by_a_bool(returned: Any) -> None:
         flask_application("7", lambda user, channel: returned).test_client().get("/may-poll?channel=user:8")
 
 
+def test_the_user_is_asked_for_once() -> None:
+    """A function may look for its user in a database."""
+    asked: list[str] = []
+
+    def user() -> str:
+        asked.append(request.path)
+        return "7"
+
+    app = Flask(__name__)
+    pushup = PushUp(app, URL, user=user, token_secret=SECRET, channels=channels)
+    app.get("/may-poll")(pushup.may_poll(may_read))
+    for path in ("/may-poll", "/pushup/token"):
+        assert app.test_client().get(path, query_string={"channel": "news"}).status_code == 200
+    assert asked == ["/may-poll", "/pushup/token"]
+
+
 def test_an_application_factory() -> None:
     """The extension is made before the application; the settings of the last application hold."""
     pushup = PushUp()
@@ -310,7 +326,7 @@ def test_the_scripts_of_a_page() -> None:
 
 def test_a_page_that_has_no_user() -> None:
     """Of a public list, it polls without a token."""
-    live: Live = Site(URL).live_page("", ["news"], {}, None, "/pushup/")
+    live: Live = Site(URL).live_page("", ["news"], {}, None, "/pushup/token")
     assert (live.config["token"], live.config["user"], live.config["cursor"]) == (None, None, "")
 
 

@@ -132,7 +132,7 @@ def test_an_element_has_the_form_in_which_frameworks_publish_it(
             return Published("e-1", 0.0, "e-1")
 
     publisher = Publisher(Recording("http://127.0.0.1:9"))
-    publisher.publish(Outgoing("notes", html=element))
+    publisher.publish(Outgoing.of("notes", html=element))
     publisher.close()
     with Session(database.engine) as session, session.begin():
         add(session, "notes", element, "html")

@@ -261,6 +261,8 @@ def test_errors_of_a_client(server: Server, channel: str) -> None:
     assert "cursor" in error_of("poll", channel, "--once", "--cursor", "nonsense", PUSHUP_URL=server.url)
     assert "cannot reach the server" in error_of("publish", channel, "-d", "1", PUSHUP_URL="http://127.0.0.1:9")
     assert "is not a valid URL" in error_of("publish", channel, "-d", "1", PUSHUP_URL="127.0.0.1:8080")
+    odd = ("--idempotency-key", "two\nlines")
+    assert "the request is not valid" in error_of("publish", channel, "-d", "1", *odd, PUSHUP_URL=server.url)
 
 
 def test_publish_key_of_a_client(serve: Serve) -> None:

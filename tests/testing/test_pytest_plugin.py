@@ -103,7 +103,7 @@ SHIPPING
 
 
 def test_the_first_settings_are_back():
-    assert site().live_page("", [], {}, None, "/").config["url"] == "http://127.0.0.1:9"
+    assert site().live_page("", [], {}, None, "/token").config["url"] == "http://127.0.0.1:9"
 
 
 def test_that_is_still_publishing_when_it_ends(pushup):

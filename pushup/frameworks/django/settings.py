@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from inspect import signature
 from typing import Any
 
 from django.conf import settings
@@ -13,7 +14,7 @@ from django.utils.module_loading import import_string
 
 from pushup.frameworks.site import Site, problems
 
-NAMES = ("URL", "KEY", "TOKEN_SECRET", "CHANNELS", "PUBLIC_URL", "ISSUER", "AUDIENCE")
+NAMES = [name.upper() for name in signature(Site).parameters]
 
 
 @cache

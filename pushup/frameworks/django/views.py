@@ -61,8 +61,8 @@ def publish_on_commit(channel: str, data: Any = None, *, html: str | None = None
 
     Raises ValueError or TypeError if that cannot be published. `html`: an element with an id, for `{% pushup %}`.
     """
-    message = Outgoing(channel, data, html)  # a mistake is an error before the commit
-    transaction.on_commit(lambda: site().publish(channel, message.data, html=html), using=using, robust=True)
+    message = Outgoing.of(channel, data, html)  # a mistake is an error before the commit
+    transaction.on_commit(lambda: site().publisher.publish(message), using=using, robust=True)
 
 
 def may_poll(may_read: MayRead) -> View:
@@ -109,8 +109,7 @@ def _check_outermost() -> None:
 
 
 def _live(cursor: str, channels: tuple[str, ...], names: dict[str, Any], request: HttpRequest) -> Live:
-    root = reverse("pushup:token").removesuffix("token")
-    return site().live_page(cursor, channels, names, _subject(request), root)
+    return site().live_page(cursor, channels, names, _subject(request), reverse("pushup:token"))
 
 
 def _subject(request: HttpRequest) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pushup.outbox.django.models import OutboxMessage
-from pushup.outbox.rows import data_text, names_text
+from pushup.outbox.rows import columns_of
 
 
 def publish(
@@ -22,10 +22,4 @@ def publish(
 
     Raises: TypeError, ValueError if the data has no JSON.
     """
-    OutboxMessage.objects.using(using).create(
-        channels=names_text(channels),
-        data=data_text(data),
-        event=event,
-        unread_after=unread_after,
-        unread_for=None if unread_for is None else names_text(unread_for),
-    )
+    OutboxMessage.objects.using(using).create(**columns_of(channels, data, event, unread_after, unread_for))
