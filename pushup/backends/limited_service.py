@@ -79,7 +79,7 @@ class LimitedService:
         if counters.busy + counters.waiting >= self._limits.at_most + self._limits.queue_limit:
             counters.refused += 1
             return fail(Overloaded(f"too many calls are waiting for {self._name}", retry_after=RETRY_AFTER_SECONDS))
-        call = _Call(begin, self._clock.seconds(), self._cancel)
+        call = _Call(begin, self._clock.seconds(), lambda call: self._forget(call, None))
         self._waiting[call] = self._wanted[call] = None
         counters.waiting += 1
         self._timer.not_after(call.since + self._limits.deadline_seconds)
@@ -157,9 +157,6 @@ class LimitedService:
             self._counters.waiting -= 1
         if error is not None and result is not None:
             result.errback(error)
-
-    def _cancel(self, call: _Call[Any]) -> None:
-        self._forget(call, None)
 
     def _unavailable(self, what: str) -> Unavailable:
         return Unavailable(f"{self._name} {what}", retry_after=RETRY_AFTER_SECONDS)
