@@ -184,27 +184,25 @@ class _Body(Protocol):
 
     def __init__(self, *, is_needed: bool) -> None:
         self._is_needed = is_needed
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._data = bytearray()
         self.whole: Deferred[bytes] = Deferred(lambda _: self._abort())
 
     def dataReceived(self, data: bytes) -> None:
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size > REPLY_LIMIT_BYTES:
+        self._data += data
+        if len(self._data) > REPLY_LIMIT_BYTES:
             self._abort()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.whole.called:
             return
-        if self._size > REPLY_LIMIT_BYTES:
+        if len(self._data) > REPLY_LIMIT_BYTES:
             if self._is_needed:
                 error = ValueError(f"it has more than {REPLY_LIMIT_BYTES} bytes")
                 self.whole.errback(ResponseFailed([Failure(error)]))
             else:
                 self.whole.callback(b"")
         elif reason.check(ResponseDone, PotentialDataLoss):
-            self.whole.callback(b"".join(self._parts))
+            self.whole.callback(bytes(self._data))
         else:
             self.whole.errback(ResponseFailed([reason]))
 
