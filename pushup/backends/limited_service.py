@@ -88,11 +88,6 @@ class LimitedService:
         self._start()
         return result
 
-    @property
-    def busy(self) -> int:
-        """Number of calls that run."""
-        return self._counters.busy
-
     def stop(self) -> None:
         """Start no more calls and fail those that wait. Running calls continue."""
         self._stopped = True

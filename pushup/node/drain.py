@@ -63,12 +63,9 @@ class Drain:
         self._unaware = dict.fromkeys(balancers, REFUSALS)
         self._waiting = held()  # how many of those held when it began still are
         self._is_empty = not self._waiting
-        self._timer = Timer(clock, self._step)
+        self._timer = Timer(clock, self.step)
         self.end = clock.seconds() + (seconds if balancers or not self._is_empty else 0.0)
         self.done: Deferred[None] = Deferred()
-
-    def start(self) -> None:
-        self._step()
 
     def refused(self, host: str) -> None:
         """/readyz has answered this machine that the node is not ready."""
@@ -80,7 +77,7 @@ class Drain:
         if self._is_empty and not self._unaware and not self.done.called:
             self.end = self._clock.seconds()
             self._timer.stop()
-            self._step()
+            self.step()
 
     def cancel(self) -> None:
         """Answer no more polls; `done` never fires."""
@@ -91,7 +88,7 @@ class Drain:
         left = self.end - self._clock.seconds()
         return max(0.0, min(timeout, HOLD_SECONDS * (1 - random / 2), left))
 
-    def _step(self) -> None:
+    def step(self) -> None:
         """Answer the held polls whose turn it is, a slice at most.
 
         New polls are held briefly, so the old ones have the latest deadlines; at the end all polls are answered.
@@ -169,7 +166,7 @@ class Draining:
         if self.drain is not None:
             self.drain.cancel()
         self.drain = Drain(self._clock, seconds, balancers=balancers, held=self._held, answer=self._answer)
-        self.drain.start()
+        self.drain.step()
         return self.drain.done
 
     def _forget(self, _: None) -> None:
