@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pushup.core.errors import InvalidToken, TokenExpired, Unavailable
 from pushup.core.grant import Grant
 from pushup.core.memo import Memo
-from pushup.tokens.claims import SHOWN, Expected, Expired, grant_of, read_object
+from pushup.tokens.claims import SHOWN, Expected, grant_of, read_object
 from pushup.tokens.key_urls import KeyUrl
 from pushup.tokens.signing_keys import PUBLIC_ALGORITHMS, SigningKey
 
@@ -104,8 +104,6 @@ class Verifier:
         if grant is None:
             try:
                 grant = self._verify(token, now)
-            except Expired as error:
-                raise TokenExpired(str(error)) from None
             except ValueError as error:
                 raise InvalidToken(str(error)) from None
             names = sum([len(scope.names) + len(scope.prefixes) for scope in grant.rights.values()])
@@ -115,7 +113,7 @@ class Verifier:
         return grant
 
     def _verify(self, token: str, now: float) -> Grant:
-        """Raises: ValueError, Expired; Unavailable."""
+        """Raises: ValueError, TokenExpired; Unavailable."""
         match = _COMPACT(token)
         if match is None:
             raise ValueError("this is not a token; one has three parts with dots between them (RFC 7515 §7.1)")
