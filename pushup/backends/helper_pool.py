@@ -69,7 +69,6 @@ class HelperPool:
     ) -> None:
         """`reactor` is an IReactorTime and IReactorFromThreads; `threads` is a pool of its own unless given."""
         self._reactor = reactor
-        self._counters = counters
         self._service = LimitedService(name, limits, clock=reactor, give_up=lambda _: None, counters=counters)
         self._threads = threads or _Threads(0, limits.at_most, name)
         self._threads.start()
@@ -82,7 +81,7 @@ class HelperPool:
         result: Deferred[T] = self._service.call(
             lambda: deferToThreadPool(self._reactor, self._threads, function, *args, **kwargs)  # type: ignore[arg-type]
         )
-        self._most_busy = max(self._most_busy, self._counters.busy)
+        self._most_busy = max(self._most_busy, self._service.busy)
         if not self._stopped:
             self._idle.not_after(self._reactor.seconds() + IDLE_SECONDS)
         return result
@@ -97,7 +96,7 @@ class HelperPool:
     def _stop_idle_threads(self) -> None:
         """End the threads that were idle since the last time."""
         self._stop_workers(self._threads.workers - self._most_busy)
-        self._most_busy = self._counters.busy
+        self._most_busy = self._service.busy
         if self._threads.workers:
             self._idle.not_after(self._reactor.seconds() + IDLE_SECONDS)
 
