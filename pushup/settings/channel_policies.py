@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgspec import Struct
-from msgspec.structs import asdict, fields
+from msgspec.structs import fields
 
 from pushup.core.errors import BadRequest
 from pushup.core.limits import ChannelPolicy, Limits
@@ -31,8 +31,7 @@ class ChannelTable(ChannelPolicy, frozen=True, kw_only=True, omit_defaults=True,
     @property
     def policy(self) -> ChannelPolicy:
         """What it says about messages."""
-        values = asdict(self)
-        return ChannelPolicy(**{field.name: values[field.name] for field in fields(ChannelPolicy)})
+        return ChannelPolicy(**{field.name: getattr(self, field.name) for field in fields(ChannelPolicy)})
 
 
 class ChannelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
