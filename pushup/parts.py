@@ -27,6 +27,7 @@ from pushup.broadcast.progress_mark import ProgressMark, mark_path
 from pushup.core.subscription import Holder
 from pushup.host.build_form import build
 from pushup.host.host import Host
+from pushup.metrics import BackendCounters
 from pushup.net.api.application import Api
 from pushup.net.api.channel_rules import ChannelRule, PollRule
 from pushup.net.api.request_log import RequestLog
@@ -190,6 +191,7 @@ def make_authorization(settings: AuthorizationSettings, host: Host) -> Authoriza
 
 
 def _make_authorizer(settings: AuthorizationSettings, host: Host) -> Authorizer:
+    counters = host.metrics.backend("authorization")
     limits = ServiceLimits(
         at_most=settings.authorize_at_most,
         queue_limit=settings.authorize_queue_limit,
@@ -200,21 +202,22 @@ def _make_authorizer(settings: AuthorizationSettings, host: Host) -> Authorizer:
             function = load(settings.authorizer)
         except ValueError as error:
             raise SettingsError(f"authorizer: {error}") from None
-        counters = host.metrics.backend("authorization")
         pool = HelperPool("the authorizer", limits, reactor=host.reactor, counters=counters)
         return FunctionAuthorizer(function, pool)
     from pushup.backends.url_authorizer import UrlAuthorizer  # as `_make_requestor`
 
     url = settings.authorize_url
-    return UrlAuthorizer(url, _make_requestor("authorization", "authorize_url", url, limits, host))
+    return UrlAuthorizer(url, _make_requestor("authorize_url", url, limits, host, counters))
 
 
-def _make_requestor(backend: str, setting: str, url: str, limits: ServiceLimits, host: Host) -> ServiceRequestor:
-    """What sends requests to the URL of this setting; metrics call it `backend`."""
+def _make_requestor(
+    setting: str, url: str, limits: ServiceLimits, host: Host, counters: BackendCounters
+) -> ServiceRequestor:
+    """What sends requests to the URL of this setting."""
     # Imported here, because an HTTP client with TLS takes 12 MB.
     from pushup.backends.service_requestor import ServiceRequestor
 
-    counters, tls = host.metrics.backend(backend), url.startswith("https:")
+    tls = url.startswith("https:")
     return ServiceRequestor(setting, limits, reactor=host.reactor, counters=counters, tls=tls)
 
 
@@ -225,7 +228,8 @@ def make_webhook_sender(settings: WebhookSettings, host: Host) -> WebhookSender 
     limits = ServiceLimits(
         at_most=settings.webhook_at_most, queue_limit=1, deadline_seconds=settings.webhook_timeout_seconds
     )
-    requestor = _make_requestor("webhooks", "webhook_url", settings.webhook_url, limits, host)
+    counters = host.metrics.backend("webhooks")
+    requestor = _make_requestor("webhook_url", settings.webhook_url, limits, host, counters)
     return WebhookSender(settings, requestor, host.wall)
 
 
@@ -253,7 +257,8 @@ def make_tokens(settings: Settings, host: Host) -> Tokens | None:
 
     def make_key_url(url: str) -> KeyUrl:
         limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=KEYS_TIMEOUT_SECONDS)
-        requestor = _make_requestor("token_keys", "token_jwks_url", url, limits, host)
+        counters = host.metrics.backend("token_keys")
+        requestor = _make_requestor("token_jwks_url", url, limits, host, counters)
         return KeyUrl(url, lambda url: requestor.get(url, {b"accept": b"application/json"}), host.reactor)
 
     lifetime = settings.queue.token_lifetime_limit_seconds
