@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import socket
-import time
 from functools import partial
 from pathlib import Path
-from random import random
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 from urllib.parse import quote
 
 from twisted.application.service import Service
@@ -29,7 +27,7 @@ from pushup.broadcast.progress_mark import ProgressMark, mark_path
 from pushup.core.subscription import Holder
 from pushup.host.build_form import build
 from pushup.host.host import Host
-from pushup.metrics import Metrics
+from pushup.metrics import BackendCounters
 from pushup.net.api.application import Api
 from pushup.net.api.channel_rules import ChannelRule, PollRule
 from pushup.net.api.request_log import RequestLog
@@ -41,6 +39,7 @@ from pushup.settings.digests import digests
 from pushup.settings.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
+    from pushup.backends.service_requestor import ServiceRequestor
     from pushup.tokens.tokens import Tokens
 
 KEYS_TIMEOUT_SECONDS = 10.0
@@ -183,16 +182,16 @@ def make_authorization(settings: AuthorizationSettings, host: Host) -> Authoriza
     if not (settings.authorize_url or settings.authorizer):
         return None
     return Authorization(
-        _make_authorizer(settings, host.reactor, host.metrics),
+        _make_authorizer(settings, host),
         tickets=make_tickets(settings, host),
         ticket_seconds=settings.ticket_seconds,
-        wall=time.time,
-        random=random,
+        wall=host.wall,
+        random=host.random,
     )
 
 
-def _make_authorizer(settings: AuthorizationSettings, reactor: Any, metrics: Metrics) -> Authorizer:
-    counters = metrics.backend("authorization")
+def _make_authorizer(settings: AuthorizationSettings, host: Host) -> Authorizer:
+    counters = host.metrics.backend("authorization")
     limits = ServiceLimits(
         at_most=settings.authorize_at_most,
         queue_limit=settings.authorize_queue_limit,
@@ -203,29 +202,34 @@ def _make_authorizer(settings: AuthorizationSettings, reactor: Any, metrics: Met
             function = load(settings.authorizer)
         except ValueError as error:
             raise SettingsError(f"authorizer: {error}") from None
-        return FunctionAuthorizer(function, HelperPool("the authorizer", limits, reactor=reactor, counters=counters))
+        pool = HelperPool("the authorizer", limits, reactor=host.reactor, counters=counters)
+        return FunctionAuthorizer(function, pool)
+    from pushup.backends.url_authorizer import UrlAuthorizer  # as `_make_requestor`
+
+    url = settings.authorize_url
+    return UrlAuthorizer(url, _make_requestor("authorize_url", url, limits, host, counters))
+
+
+def _make_requestor(
+    setting: str, url: str, limits: ServiceLimits, host: Host, counters: BackendCounters
+) -> ServiceRequestor:
+    """What sends requests to the URL of this setting."""
     # Imported here, because an HTTP client with TLS takes 12 MB.
     from pushup.backends.service_requestor import ServiceRequestor
-    from pushup.backends.url_authorizer import UrlAuthorizer
 
-    tls = settings.authorize_url.startswith("https:")
-    requestor = ServiceRequestor("authorize_url", limits, reactor=reactor, counters=counters, tls=tls)
-    return UrlAuthorizer(settings.authorize_url, requestor)
+    tls = url.startswith("https:")
+    return ServiceRequestor(setting, limits, reactor=host.reactor, counters=counters, tls=tls)
 
 
 def make_webhook_sender(settings: WebhookSettings, host: Host) -> WebhookSender | None:
     """What tells the application who has not read a message; None if nothing does."""
     if not settings.webhook_url:
         return None
-    # Imported here, as above.
-    from pushup.backends.service_requestor import ServiceRequestor
-
     limits = ServiceLimits(
         at_most=settings.webhook_at_most, queue_limit=1, deadline_seconds=settings.webhook_timeout_seconds
     )
-    tls = settings.webhook_url.startswith("https:")
     counters = host.metrics.backend("webhooks")
-    requestor = ServiceRequestor("webhook_url", limits, reactor=host.reactor, counters=counters, tls=tls)
+    requestor = _make_requestor("webhook_url", settings.webhook_url, limits, host, counters)
     return WebhookSender(settings, requestor, host.wall)
 
 
@@ -252,13 +256,9 @@ def make_tokens(settings: Settings, host: Host) -> Tokens | None:
     from pushup.tokens.tokens import Tokens
 
     def make_key_url(url: str) -> KeyUrl:
-        from pushup.backends.service_requestor import ServiceRequestor
-
         limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=KEYS_TIMEOUT_SECONDS)
-        requestor = ServiceRequestor(
-            "token_jwks_url", limits, reactor=host.reactor, counters=host.metrics.backend("token_keys"),
-            tls=url.startswith("https:"),
-        )  # fmt: skip
+        counters = host.metrics.backend("token_keys")
+        requestor = _make_requestor("token_jwks_url", url, limits, host, counters)
         return KeyUrl(url, lambda url: requestor.get(url, {b"accept": b"application/json"}), host.reactor)
 
     lifetime = settings.queue.token_lifetime_limit_seconds

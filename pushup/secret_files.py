@@ -20,7 +20,7 @@ SIZE_LIMIT_BYTES = 64 * 1024
 _COMMENT = re.compile(r"(^|\s)#.*")
 
 
-class SecretFileError(Exception):
+class SecretFileError(ValueError):
     """The file cannot be used; the text names it and says why."""
 
 

@@ -211,7 +211,7 @@ class PushUpService(InOrder):
     async def _drain(self) -> None:
         """Answer the held polls over the drain window."""
         _log.info("draining {held} held polls, then stopping", held=self.node.polls.count)
-        if self.node.has_balancer:
+        if self.node.draining.balancers():
             self.edge.begin_drain()  # it may be sending a request on an idle connection, and cannot repeat each
         else:
             self.edge.drain()

@@ -19,7 +19,7 @@ from pushup.core.limits import HoldLimits, Limits
 from pushup.core.poll import Poll, Selection
 from pushup.core.state_transfer import restore
 from pushup.core.subscription import Subscription
-from pushup.node.drain import BALANCERS_LIMIT, RECENT_SECONDS, REFUSALS, Balancers
+from pushup.node.drain import BALANCERS_LIMIT, RECENT_SECONDS, REFUSALS, Draining
 from pushup.node.expiry import EXPIRY_SECONDS, LONGEST_SLEEP_SECONDS
 from pushup.node.node import DEADLINE_STEP_SECONDS
 from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange, waiting_poll
@@ -703,9 +703,9 @@ def test_polls_are_answered_over_the_whole_drain_although_balancers_have_noticed
 
 def test_few_balancers_are_remembered() -> None:
     """Those that asked last; whoever asks under many addresses cannot use up memory."""
-    balancers = Balancers(Clock())
+    draining = Draining(Clock(), 5.0, held=lambda: 0, answer=lambda count: None)
     for number in range(2 * BALANCERS_LIMIT):
-        balancers.asked("10.0.0.1")
-        balancers.asked(str(number))
-    assert len(balancers.recent()) == BALANCERS_LIMIT
-    assert "10.0.0.1" in balancers.recent()
+        draining.asked("10.0.0.1")
+        draining.asked(str(number))
+    assert len(draining.balancers()) == BALANCERS_LIMIT
+    assert "10.0.0.1" in draining.balancers()

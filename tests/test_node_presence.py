@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -63,6 +64,8 @@ class Order:
         self.appended: list[Command] = []
         """What the node has appended, also if it was refused."""
         self.refusal: PushUpError | None = None
+        self.on_its_way: list[Callable[[], None]] | None = None
+        """Unless it is None: puts what is appended into the order."""
         self.others: list[str] = []
         """The other nodes that are alive."""
         self.random = 0.0
@@ -83,7 +86,10 @@ class Order:
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         self.appended.append(command)
-        on_outcome(self.refusal or self.order(command))
+        if self.on_its_way is not None:
+            self.on_its_way.append(lambda: on_outcome(self.order(command)))
+        else:
+            on_outcome(self.refusal or self.order(command))
 
     def order(self, command: Command) -> Any:
         """Of any node."""
@@ -425,6 +431,23 @@ def test_who_has_left_meanwhile_is_not_appended_again(order: Order) -> None:
     order.node.ends(poll)
     order.refusal = None
     assert order.after(3 * LOOK_SECONDS) == []
+
+
+def test_a_page_closes_whose_user_is_just_coming(order: Order) -> None:
+    """What says that it closes is refused, and asked again: who comes after all does not stay for the grace."""
+    poll = held("ann")
+    coming: list[Callable[[], None]] = []
+    order.on_its_way = coming
+    order.node.begins(poll)
+    assert order.after(TOGETHER_SECONDS) == [here(ANN)]
+    order.on_its_way, order.refusal = None, Refusal.UNREACHABLE("a fault")
+    order.node.closes("ann", ("room",))
+    order.node.ends(poll)
+    assert closed(ANN) in order.after(2 * LOOK_SECONDS)
+    order.refusal = None
+    coming[0]()
+    assert closed(ANN) in order.after(LOOK_SECONDS)
+    assert Leave((ANN,)) in order.after(ANSWER_SECONDS + LOOK_SECONDS)
 
 
 def test_questions_that_are_refused_do_not_pile_up(order: Order) -> None:

@@ -17,9 +17,10 @@ from pushup.core.errors import PushUpError, Refusal, Unavailable
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 from pushup.core.webhooks import Webhook
+from pushup.net.log_throttle import LOG_SECONDS
 from pushup.node.expiry import SPREAD_SECONDS
 from pushup.node.readers import AHEAD_LIMIT, AHEAD_SECONDS, Readers
-from pushup.node.webhook_caller import ATTEMPTS, LOG_SECONDS, TOLD_SECONDS, WebhookCaller
+from pushup.node.webhook_caller import ATTEMPTS, TOLD_SECONDS, WebhookCaller
 from tests.core.builders import EPOCH, draft, publish
 from tests.net.observed_log import logged_at
 

@@ -8,7 +8,7 @@ from pushup.core.channel import MESSAGE_OVERHEAD_BYTES
 from pushup.core.commands import Publish, Published
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.state_transfer import restore
-from pushup.node.publishers import LOG_SECONDS
+from pushup.net.log_throttle import LOG_SECONDS
 from tests.core.builders import draft
 from tests.net.in_memory_node import InMemoryNode
 from tests.net.observed_log import logged_at

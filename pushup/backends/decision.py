@@ -9,7 +9,7 @@ from msgspec import Struct
 from twisted.python.failure import Failure
 
 from pushup.backends.limited_service import RETRY_AFTER_SECONDS
-from pushup.core.errors import Forbidden, Overloaded, Unauthorized, Unavailable
+from pushup.core.errors import Forbidden, Overloaded, Unavailable
 from pushup.core.grant import SUBJECT_LIMIT_BYTES, is_subject
 
 TICKET_LIMIT_SECONDS = 86_400.0
@@ -44,10 +44,6 @@ def checked(decision: Decision, source: str) -> Decision:
             f"expected at most {SUBJECT_LIMIT_BYTES} bytes of UTF-8 without control characters"
         )
     return Decision(True, seconds, subject)
-
-
-def not_logged_in() -> Unauthorized:
-    return Unauthorized("your application returned 401: the user is not logged in")
 
 
 def no_decision(operator_detail: str, cause: BaseException | None = None) -> Unavailable:

@@ -52,12 +52,17 @@ class LimitedService:
         give_up: Callable[[Deferred[Any]], object],
         counters: BackendCounters,
     ) -> None:
-        """`give_up` is called with a call that runs past its deadline. Its place is free only when it has ended."""
+        """`give_up` is called with a call that runs past its deadline. Its place is free only when it has ended.
+
+        `counters` may be those of several services.
+        """
         self._name = name
         self._limits = limits
         self._clock = clock
         self._give_up = give_up
         self._counters = counters
+        self.busy = 0
+        """How many calls run."""
         self._waiting: OrderedDict[_Call[Any], None] = OrderedDict()
         # Calls before their deadline, waiting or running. All have the same timeout, so the oldest call is due first.
         self._wanted: OrderedDict[_Call[Any], None] = OrderedDict()
@@ -73,25 +78,19 @@ class LimitedService:
         Cancelling takes the call out of the queue, or gives it up if it runs. Fails with Overloaded when the queue is
         full, with Unavailable at the deadline, and with whatever the call itself fails with.
         """
-        counters = self._counters
         if self._stopped:
             return fail(self._unavailable("is shutting down"))
-        if counters.busy + counters.waiting >= self._limits.at_most + self._limits.queue_limit:
-            counters.refused += 1
+        if self.busy + len(self._waiting) >= self._limits.at_most + self._limits.queue_limit:
+            self._counters.refused += 1
             return fail(Overloaded(f"too many calls are waiting for {self._name}", retry_after=RETRY_AFTER_SECONDS))
-        call = _Call(begin, self._clock.seconds(), self._cancel)
+        call = _Call(begin, self._clock.seconds(), lambda call: self._forget(call, None))
         self._waiting[call] = self._wanted[call] = None
-        counters.waiting += 1
+        self._counters.waiting += 1
         self._timer.not_after(call.since + self._limits.deadline_seconds)
         result = call.result
         assert result is not None
         self._start()
         return result
-
-    @property
-    def busy(self) -> int:
-        """Number of calls that run."""
-        return self._counters.busy
 
     def stop(self) -> None:
         """Start no more calls and fail those that wait. Running calls continue."""
@@ -107,11 +106,12 @@ class LimitedService:
         if self._starting:
             return  # a call that ended immediately gets here again; the loop below starts the next one
         self._starting = True
-        while self._waiting and self._counters.busy < self._limits.at_most and self._started < STARTS_A_TURN:
+        while self._waiting and self.busy < self._limits.at_most and self._started < STARTS_A_TURN:
             self._started += 1
             self._turn.not_after(self._clock.seconds())
             call, _ = self._waiting.popitem(last=False)
             self._counters.waiting -= 1
+            self.busy += 1
             self._counters.busy += 1
             self._counters.wait.observe(self._clock.seconds() - call.since, 1)
             call.running = maybeDeferred(call.begin)
@@ -123,6 +123,7 @@ class LimitedService:
         self._start()
 
     def _ended(self, outcome: Any, call: _Call[Any]) -> None:
+        self.busy -= 1
         self._counters.busy -= 1
         call.running = None
         result, call.result = call.result, None
@@ -157,9 +158,6 @@ class LimitedService:
             self._counters.waiting -= 1
         if error is not None and result is not None:
             result.errback(error)
-
-    def _cancel(self, call: _Call[Any]) -> None:
-        self._forget(call, None)
 
     def _unavailable(self, what: str) -> Unavailable:
         return Unavailable(f"{self._name} {what}", retry_after=RETRY_AFTER_SECONDS)

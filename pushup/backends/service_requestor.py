@@ -113,28 +113,24 @@ class ServiceRequestor:
     def stop(self) -> Deferred[None]:
         """Send no more requests; fires when the connections are closed."""
         self._service.stop()
-        closed: Deferred[None] = Deferred()
         if self._connections is None:
-            closed.callback(None)
-        else:
-            self._connections.closeCachedConnections().addBoth(lambda _: closed.callback(None))
+            return succeed(None)
+        closed: Deferred[None] = self._connections.closeCachedConnections().addBoth(lambda _: None)
         return closed
 
     async def _send(self, method: bytes, url: bytes, headers: Headers, body: bytes | None, retries: int) -> Reply:
-        for left in range(retries, -1, -1):
+        while True:
             try:
                 producer = None if body is None else _Bytes(body)
                 response = await self._agent.request(method, url, headers, producer)
                 return Reply(response.code, await _body(response, is_needed=body is None))
-            except (CancelledError, ConnectingCancelledError):
-                raise
             except Exception as error:
                 if _was_cancelled(error):
                     raise  # the caller has given up
-                if left == 0:
+                if not retries:
                     raise self._no_reply(url, error)  # noqa: B904 - it has its cause
-                await deferLater(self._clock, RETRY_SECONDS, lambda: None)
-        raise AssertionError
+            retries -= 1
+            await deferLater(self._clock, RETRY_SECONDS, lambda: None)
 
     def _no_reply(self, url: bytes, error: Exception) -> Unavailable:
         cause = error
@@ -171,6 +167,8 @@ class _Bytes:
 
 def _was_cancelled(error: Exception) -> bool:
     """Whether the request was cancelled: once it is sent, it fails as a broken connection with this reason."""
+    if isinstance(error, CancelledError | ConnectingCancelledError):
+        return True
     return any(reason.check(CancelledError) for reason in getattr(error, "reasons", ()))
 
 
@@ -186,27 +184,25 @@ class _Body(Protocol):
 
     def __init__(self, *, is_needed: bool) -> None:
         self._is_needed = is_needed
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._data = bytearray()
         self.whole: Deferred[bytes] = Deferred(lambda _: self._abort())
 
     def dataReceived(self, data: bytes) -> None:
-        self._parts.append(data)
-        self._size += len(data)
-        if self._size > REPLY_LIMIT_BYTES:
+        self._data += data
+        if len(self._data) > REPLY_LIMIT_BYTES:
             self._abort()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.whole.called:
             return
-        if self._size > REPLY_LIMIT_BYTES:
+        if len(self._data) > REPLY_LIMIT_BYTES:
             if self._is_needed:
                 error = ValueError(f"it has more than {REPLY_LIMIT_BYTES} bytes")
                 self.whole.errback(ResponseFailed([Failure(error)]))
             else:
                 self.whole.callback(b"")
         elif reason.check(ResponseDone, PotentialDataLoss):
-            self.whole.callback(b"".join(self._parts))
+            self.whole.callback(bytes(self._data))
         else:
             self.whole.errback(ResponseFailed([reason]))
 

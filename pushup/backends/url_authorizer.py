@@ -20,9 +20,9 @@ from twisted.internet.defer import Deferred, fail
 
 from pushup import __version__
 from pushup.backends.authorization import Authorizer
-from pushup.backends.decision import Decision, call_failed, checked, no_decision, not_logged_in
+from pushup.backends.decision import Decision, call_failed, checked, no_decision
 from pushup.backends.service_requestor import Reply, ServiceRequestor
-from pushup.core.errors import BadRequest
+from pushup.core.errors import BadRequest, Unauthorized
 
 URL_LIMIT_BYTES = 8 * 1024
 """The longest request target that common web servers accept."""
@@ -63,7 +63,7 @@ _decoder = msgspec.json.Decoder(Decision)
 def _decision(reply: Reply) -> Decision:
     match reply.status:
         case 401:
-            raise not_logged_in()
+            raise Unauthorized("your application returned 401: the user is not logged in")
         case 403:
             decision = Decision(allow=False)
         case 204:

@@ -63,7 +63,8 @@ class LineObserver:
             text = f"{text}\n{failure.getTraceback()}".strip()
         if self._as_json:
             line = {"time": time, "level": level, "where": event["log_namespace"], "text": text}
-            if fields := _fields(event):
+            # What it was logged with: entries of Twisted's own begin with `log_`.
+            if fields := {name: _plain(value) for name, value in event.items() if not name.startswith("log_")}:
                 line["fields"] = fields
             if self._process:
                 line["process"] = self._process
@@ -72,11 +73,6 @@ class LineObserver:
             process = f"{self._process}: " if self._process else ""
             self._stream.write(f"{time} {level:5} {process}{text}\n")
         self._stream.flush()
-
-
-def _fields(event: LogEvent) -> dict[str, Any]:
-    """What the event was logged with; Twisted's own entries begin with `log_`."""
-    return {name: _plain(value) for name, value in event.items() if not name.startswith("log_")}
 
 
 def _plain(value: object) -> Any:

@@ -122,15 +122,14 @@ class NotifySocket:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
     def send(self, line: str) -> bool:
-        was_failing = self._is_failing
         try:
             self._socket.sendto(line.encode(), self._address)
         except OSError as error:
-            self._is_failing = True
-            if not was_failing:
+            if not self._is_failing:
                 _log.warn(
                     "cannot notify the supervisor at NOTIFY_SOCKET, so it may restart this server: {error}", error=error
                 )
+            self._is_failing = True
         else:
             self._is_failing = False
         return not self._is_failing

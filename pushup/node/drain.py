@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 
+from pushup.clock import Timer
 from pushup.core.held_polls import SLICE
 
 STEP_SECONDS = 0.1
@@ -40,24 +41,6 @@ class DrainLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     all at once. It is also the longest wait for load balancers to notice."""
 
 
-class Balancers:
-    """The machines that have recently asked /readyz. O(1) per question."""
-
-    def __init__(self, clock: IReactorTime) -> None:
-        self._clock = clock
-        self._asked_at: dict[str, float] = {}  # the longest ago first
-
-    def asked(self, host: str) -> None:
-        self._asked_at.pop(host, None)
-        self._asked_at[host] = self._clock.seconds()
-        if len(self._asked_at) > BALANCERS_LIMIT:
-            del self._asked_at[next(iter(self._asked_at))]
-
-    def recent(self) -> list[str]:
-        since = self._clock.seconds() - RECENT_SECONDS
-        return [host for host, at in self._asked_at.items() if at >= since]
-
-
 class Drain:
     """One drain. It ends at `end` (monotonic), when every held poll is answered; then `done` fires.
 
@@ -78,13 +61,11 @@ class Drain:
         self._held = held
         self._answer = answer
         self._unaware = dict.fromkeys(balancers, REFUSALS)
-        self._is_empty = not held()
-        self._next: IDelayedCall | None = None
+        self._waiting = held()  # how many of those held when it began still are
+        self._is_empty = not self._waiting
+        self._timer = Timer(clock, self.step)
         self.end = clock.seconds() + (seconds if balancers or not self._is_empty else 0.0)
         self.done: Deferred[None] = Deferred()
-
-    def start(self) -> None:
-        self._step(self._held())
 
     def refused(self, host: str) -> None:
         """/readyz has answered this machine that the node is not ready."""
@@ -93,36 +74,35 @@ class Drain:
             self._unaware[host] = left
             return
         self._unaware.pop(host, None)
-        if self._is_empty and not self._unaware and self._next is not None and self._next.active():
+        if self._is_empty and not self._unaware and not self.done.called:
             self.end = self._clock.seconds()
-            self._next.cancel()
-            self._step(0)
+            self._timer.stop()
+            self.step()
 
     def cancel(self) -> None:
         """Answer no more polls; `done` never fires."""
-        if self._next is not None and self._next.active():
-            self._next.cancel()
+        self._timer.stop()
 
     def hold_seconds(self, timeout: float, random: float) -> float:
         """How long to hold a poll that arrives now; `random` is in [0, 1)."""
         left = self.end - self._clock.seconds()
         return max(0.0, min(timeout, HOLD_SECONDS * (1 - random / 2), left))
 
-    def _step(self, waiting: int) -> None:
+    def step(self) -> None:
         """Answer the held polls whose turn it is, a slice at most.
 
-        `waiting`: how many of those held when the drain began still are. New polls are held briefly, so the old ones
-        have the latest deadlines; at the end all polls are answered.
+        New polls are held briefly, so the old ones have the latest deadlines; at the end all polls are answered.
         """
         held, left = self._held(), max(0.0, self.end - self._clock.seconds())
         if not held and not left:
             self.done.callback(None)
             return
-        waiting = min(waiting, held) if left else held
+        waiting = min(self._waiting, held) if left else held
         steps = max(1, math.ceil(waiting / SLICE), min(waiting, math.ceil(left / STEP_SECONDS)))
         share = math.ceil(waiting / steps)
         self._answer(share)
-        self._next = self._clock.callLater(left / steps, self._step, waiting - share)
+        self._waiting = waiting - share
+        self._timer.not_after(self._clock.seconds() + left / steps)
 
 
 class Draining:
@@ -136,7 +116,7 @@ class Draining:
         self._seconds = seconds
         self._held = held
         self._answer = answer
-        self.balancers = Balancers(clock)
+        self._asked_at: dict[str, float] = {}  # by which balancers; the longest ago first
         self.drain: Drain | None = None
         """The one under way, or that has led to the end of the node."""
         self._is_stopping = False
@@ -151,16 +131,24 @@ class Draining:
         return self.is_out or self.drain is not None
 
     def asked(self, host: str) -> None:
-        """A load balancer at this address has asked whether the node is ready, and gets the answer."""
-        self.balancers.asked(host)
+        """A load balancer at this address has asked whether the node is ready, and gets the answer. O(1)."""
+        self._asked_at.pop(host, None)
+        self._asked_at[host] = self._clock.seconds()
+        if len(self._asked_at) > BALANCERS_LIMIT:
+            del self._asked_at[next(iter(self._asked_at))]
         if self.drain is not None:
             self.drain.refused(host)
+
+    def balancers(self) -> list[str]:
+        """The machines that have recently asked."""
+        since = self._clock.seconds() - RECENT_SECONDS
+        return [host for host, at in self._asked_at.items() if at >= since]
 
     def begin(self, seconds: float) -> Deferred[None]:
         """Drain, to stop. Balancers that have noticed that the node is out of rotation are not waited for again."""
         has_been_out = self.is_out and self.drain is None
         self._is_stopping = True
-        return self._begin(seconds, [] if has_been_out else self.balancers.recent())
+        return self._begin(seconds, [] if has_been_out else self.balancers())
 
     def set_out(self, is_out: bool) -> None:
         """Take the node out of rotation, or back; nothing changes while it stops."""
@@ -169,7 +157,7 @@ class Draining:
         self.is_out = is_out
         self.on_out(is_out)
         if is_out:
-            self._begin(self._seconds, self.balancers.recent()).addCallback(self._forget)
+            self._begin(self._seconds, self.balancers()).addCallback(self._forget)
         elif self.drain is not None:
             self.drain.cancel()
             self.drain = None
@@ -178,7 +166,7 @@ class Draining:
         if self.drain is not None:
             self.drain.cancel()
         self.drain = Drain(self._clock, seconds, balancers=balancers, held=self._held, answer=self._answer)
-        self.drain.start()
+        self.drain.step()
         return self.drain.done
 
     def _forget(self, _: None) -> None:

@@ -146,11 +146,6 @@ class Node(HoldsState, Generic[H]):
         self.draining.asked(host)
         return self.why_not_ready()
 
-    @property
-    def has_balancer(self) -> bool:
-        """Whether a load balancer has recently asked whether this node is ready."""
-        return bool(self.draining.balancers.recent())
-
     def submit(self, command: Command, on_outcome: OnOutcome) -> None:
         """Have every node carry out a command; `on_outcome` gets its outcome before any poll is answered with it."""
         self._broadcast.append(command, partial(self._decided, on_outcome))

@@ -76,6 +76,7 @@ class Presence:
         # Behind each of these: what puts something in -> what takes it out.
         self._held: dict[HeldOnGrant, list[Key]] = {}  # `begins` -> `ends`
         self._new: dict[Key, None] = {}  # to be appended: `_claim`, or refused -> `_append_new`
+        self._claims = 0  # how many `Here` are on their way
         self._asked: dict[Key, int] = {}  # who follows here, place of the first question: `applied` -> `answered`
         self._refused: dict[tuple[float, bool], dict[Key, None]] = {}  # by `seconds`, `is_closed`: -> `_ask_again`
         self._closed: dict[Key, float] = {}  # whose page closes, and when: `applied` -> `_look`, a while later
@@ -225,6 +226,7 @@ class Presence:
             follower.is_told = True
         known = [Attendance(*key, follower.data) for key, follower in told]
         for n in range(0, len(known), TOGETHER_AT_MOST):
+            self._claims += 1
             self._submit(Here(self._broadcast.node_id, tuple(known[n : n + TOGETHER_AT_MOST])))
 
     def _submit(self, command: Command) -> None:
@@ -232,6 +234,8 @@ class Presence:
 
     def _submitted(self, command: Command, outcome: Outcome) -> None:
         """What was refused is tried again at the next look; which nodes are gone is looked for anyway."""
+        if isinstance(command, Here):
+            self._claims -= 1
         if isinstance(outcome, PushUpError):
             if isinstance(command, Here):
                 self._new |= dict.fromkeys([member.key for member in command.members])
@@ -281,7 +285,8 @@ class Presence:
         row_of, refused, self._refused = self._state().members.member, self._refused, {}
         for (seconds, is_closed), keys in refused.items():
             left = [key for key in keys if row_of(key) is not None and (is_closed or key not in self._followers)]
-            self._ask(left, seconds, is_closed=is_closed)
+            asked = keys if is_closed and self._claims else left  # some may just become members
+            self._ask(list(asked), seconds, is_closed=is_closed)
 
     def _look_for_gone(self, now: float) -> None:
         """Ask about the members of nodes that are gone."""

@@ -5,7 +5,6 @@ A publisher is a retention class and the name of a publish key, so there are few
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
@@ -16,9 +15,7 @@ from pushup.core.machine_rules import EPHEMERAL
 from pushup.core.shelves import Shelf
 from pushup.core.state import ReplicatedState
 from pushup.metrics import Metric
-
-LOG_SECONDS = 60.0
-"""The minimum time between two lines."""
+from pushup.net.log_throttle import LogThrottle
 
 NONE = "(none)"
 """What stands for the prefix of channels without a policy, and for the name of a key that has none."""
@@ -57,18 +54,18 @@ class EvictionLog:
     def __init__(self, state: Callable[[], ReplicatedState], seconds: Callable[[], float], *, is_on: bool) -> None:
         """`state`: the present one; `seconds` of a monotonic clock. Unless it `is_on`, it says nothing."""
         self._state = state
-        self._seconds = seconds
-        self._logged_at = -math.inf if is_on else math.inf
+        self._rarely = LogThrottle(seconds)
+        self._is_on = is_on
         self._seen: dict[tuple[str, str], int] = {}
 
     def look(self) -> None:
         """Log what was evicted since the last line. O(publishers)."""
-        cache, now = self._state().cache, self._seconds()
+        cache = self._state().cache
         evicted = {name: counts.evicted["retention_bytes"] for name, counts in cache.drops.publishers.items()}
         since = {name: count - self._seen.get(name, 0) for name, count in evicted.items() if name[0] in cache.classes}
-        if now - self._logged_at < LOG_SECONDS or not any(since.values()):
+        if not (self._is_on and any(since.values()) and self._rarely.passes("evicted")):
             return
-        self._logged_at, self._seen = now, evicted
+        self._seen = evicted
         worst = max(since, key=lambda name: (since[name], name))[0]
         kept = cache.classes[worst]
         losers = {owner or NONE: count for (name, owner), count in sorted(since.items()) if name == worst and count}

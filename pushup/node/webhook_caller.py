@@ -5,7 +5,6 @@ All nodes that have a `webhook_url` do this. The order decides who calls.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Literal, get_args
@@ -23,13 +22,11 @@ from pushup.core.cursor import message_cursor
 from pushup.core.errors import PushUpError
 from pushup.core.state import ReplicatedState
 from pushup.core.webhooks import Webhook
+from pushup.net.log_throttle import LogThrottle
 from pushup.node.expiry import SPREAD_SECONDS
 
 TOLD_SECONDS = 0.05
 """Calls that end within this time are removed together."""
-
-LOG_SECONDS = 60.0
-"""The minimum time between two lines that say that calls fail."""
 
 ATTEMPTS = 12
 """How often the application is called about one message, within some 80 minutes."""
@@ -64,7 +61,7 @@ class WebhookCaller:
         self._busy = 0
         self._is_claiming = False
         self._is_failing = False
-        self._failure_logged_at = -math.inf
+        self._rarely = LogThrottle(clock.seconds)
         self._told: list[str] = []
         self._clock = clock
         self._claim_timer = Timer(clock, self._claim)
@@ -138,8 +135,8 @@ class WebhookCaller:
         if outcome == "given_up":
             text = "webhook_url did not take the call {id}, and there is no other attempt: {reason}"
             _log.warn(text, id=row.id, reason=reason)
-        elif not self._is_failing and (now := self._clock.seconds()) - self._failure_logged_at >= LOG_SECONDS:
-            self._is_failing, self._failure_logged_at = True, now
+        elif not self._is_failing and self._rarely.passes("failing"):
+            self._is_failing = True
             _log.warn("webhook_url does not take calls, which will be repeated: {reason}", reason=reason)
 
     def _remove(self) -> None:

@@ -6,10 +6,9 @@ What a table says about messages is part of the replicated state (`Limits`); who
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 
 from msgspec import Struct
-from msgspec.structs import asdict, fields, replace
+from msgspec.structs import fields
 
 from pushup.core.errors import BadRequest
 from pushup.core.limits import ChannelPolicy, Limits
@@ -32,8 +31,7 @@ class ChannelTable(ChannelPolicy, frozen=True, kw_only=True, omit_defaults=True,
     @property
     def policy(self) -> ChannelPolicy:
         """What it says about messages."""
-        values = asdict(self)
-        return ChannelPolicy(**{field.name: values[field.name] for field in fields(ChannelPolicy)})
+        return ChannelPolicy(**{field.name: getattr(self, field.name) for field in fields(ChannelPolicy)})
 
 
 class ChannelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,13 +110,3 @@ def rule_mistakes(
         if table.occupancy_webhooks and not (table.presence and calls):
             place = f"channels[{number}].occupancy_webhooks (for {table.prefix!r})"
             yield place, "needs presence = true in this table, and a webhook_url"
-
-
-def in_order(tables: tuple[ChannelTable, ...]) -> tuple[ChannelTable, ...]:
-    """By prefix: two nodes have the same limits, in whichever order their files have them."""
-    return tuple(sorted(tables, key=attrgetter("prefix")))
-
-
-def with_policies(limits: Limits, tables: tuple[ChannelTable, ...]) -> Limits:
-    """With the policies of these tables."""
-    return replace(limits, channels=tuple([table.policy for table in tables]))

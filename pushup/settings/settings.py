@@ -3,7 +3,7 @@
 Keys and the broadcast's address can come from separate files (`SECRET_FILES`). Durations are in seconds and sizes in
 bytes; `"90s"`, `"5m"`, `"2h"`, `"64KiB"` and `"1MiB"` are accepted, too. Only the file can contain tables
 (`[[channels]]`). docs/operate/settings.md lists all settings. Each group is a struct in the module that uses it, and
-checks itself (`SelfChecking`).
+checks itself if need be (`mistakes`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct, to_builtins
@@ -33,7 +34,7 @@ from pushup.net.listener import parse_address
 from pushup.node.drain import DrainLimits
 from pushup.node.presence import PresenceLimits
 from pushup.secret_files import SecretFileError, read_secret, read_secrets
-from pushup.settings.channel_policies import ChannelSettings, in_order, policy_mistakes, rule_mistakes, with_policies
+from pushup.settings.channel_policies import ChannelSettings, policy_mistakes, rule_mistakes
 from pushup.settings.convert import InTable, convert, is_text, suggestion
 from pushup.settings.server import ServerSettings
 from pushup.tokens.token_settings import TokenSettings
@@ -84,14 +85,6 @@ class SettingsError(Exception):
     """A setting cannot be used; the text names it and where it came from."""
 
 
-@runtime_checkable
-class SelfChecking(Protocol):
-    """A group of settings that has something to check beyond the type of each value."""
-
-    def mistakes(self) -> Iterator[tuple[str, str]]:
-        """Each setting whose value cannot be used, and why."""
-
-
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings in groups. Files, environment and flags have no groups, so names are unique across all of them."""
 
@@ -126,10 +119,6 @@ class Reloaded(Struct, frozen=True):
     """Names of the settings that change only with a restart."""
 
 
-_check: tuple[type[SelfChecking], ...] = (
-    ServerSettings, PollLimits, AuthorizationSettings, WebhookSettings, TokenSettings, QuotaSettings,
-)  # fmt: skip
-
 _GROUP_OF = {
     setting.encode_name: (group.name, setting.type) for group in fields(Settings) for setting in fields(group.type)
 }
@@ -155,13 +144,17 @@ def read_settings(
             origins[name] = where
     _read_secret_files(given, origins)
     settings = Settings(**{group.name: group.type(**given.get(group.name, {})) for group in fields(Settings)})
-    if "poll_timeout_seconds" not in origins:
-        settings = replace(settings, poll=_within_limit(settings.poll))
+    poll = settings.poll
+    if "poll_timeout_seconds" not in origins:  # the default must not exceed a lower limit
+        seconds = min(poll.poll_timeout_seconds, poll.poll_timeout_limit_seconds)
+        settings = replace(settings, poll=replace(poll, poll_timeout_seconds=seconds))
     for name, text in _mistakes(settings):
         origin = origins.get(name.partition("[")[0], "the defaults")
         raise SettingsError(f"{origin}: {name}: {text}")
-    tables = in_order(settings.channels.channels)
-    return replace(settings, queue=with_policies(settings.queue, tables), channels=ChannelSettings(channels=tables))
+    # By prefix: two nodes have the same limits, in whichever order their files have them.
+    tables = tuple(sorted(settings.channels.channels, key=attrgetter("prefix")))
+    limits = replace(settings.queue, channels=tuple([table.policy for table in tables]))
+    return replace(settings, queue=limits, channels=ChannelSettings(channels=tables))
 
 
 def reload_settings(current: Settings, wanted: Settings) -> Reloaded:
@@ -256,20 +249,14 @@ def _setting(name: str, value: object, where: str) -> tuple[str, object]:
     return group, converted
 
 
-def _within_limit(poll: PollLimits) -> PollLimits:
-    """With a default timeout that does not exceed a lower limit."""
-    return replace(poll, poll_timeout_seconds=min(poll.poll_timeout_seconds, poll.poll_timeout_limit_seconds))
-
-
 def _mistakes(settings: Settings) -> Iterator[tuple[str, str]]:
     """Each setting whose value cannot be used, and why: first within each group, then across groups.
 
     A later check may rely on an earlier one, so only the first mistake is certain.
     """
-    for group in fields(Settings):
-        values = getattr(settings, group.name)
-        if isinstance(values, SelfChecking):
-            yield from values.mistakes()
+    for group in asdict(settings).values():
+        if hasattr(group, "mistakes"):
+            yield from group.mistakes()
     values = flat_settings(settings)
     for name, parts, content in MINIMUMS:
         least = sum(values[part] for part in parts)

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from pushup.core.errors import TokenExpired
 from pushup.core.grant import Grant, Right, Scope, is_subject, scope_of
 from pushup.net.api.bodies import TOO_DEEP, nests_too_deeply
 
@@ -72,21 +73,17 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-class Expired(ValueError):
-    """The token was good, and is no longer."""
-
-
 def grant_of(claims: dict[str, Any], expected: Expected, now: float) -> Grant:
     """What these claims of a token allow. `now`: seconds since the epoch.
 
-    Raises: Expired; ValueError, which says what is wrong with the token.
+    Raises: TokenExpired; ValueError, which says what is wrong with the token.
     """
     leeway = expected.leeway
     _check_audience(claims.get("aud"), expected.audience)
     issued_at, expires = _time(claims, "iat"), _time(claims, "exp")
     not_before = _time(claims, "nbf") if "nbf" in claims else issued_at
     if expires + leeway <= now:
-        raise Expired("the token has expired")
+        raise TokenExpired("the token has expired")
     if max(not_before, issued_at) - leeway > now:
         raise ValueError("the token is not valid yet (`iat`, `nbf`); are the clocks of both machines right?")
     if expires - issued_at > expected.lifetime:

@@ -71,7 +71,11 @@ class KeyUrl:
                 raise ValueError(f"answered {reply.status}; expected 200")
             keys = keys_of_set(reply.body)
         except (PushUpError, ValueError) as error:
-            self._failed(error)
+            if not self._is_failing:
+                self._is_failing = True
+                stay = "tokens are verified with the keys of before" if self.keys else "tokens get 503 until they can"
+                text = "token_jwks_url {url}: the keys cannot be fetched, so {stay}: {error}"
+                _log.warn(text, url=self.url, stay=stay, error=str(error))
             return
         if self._is_failing:
             self._is_failing = False
@@ -93,14 +97,3 @@ class KeyUrl:
                 return
             _log.failure("token_jwks_url {url}: unexpected; please report this as a bug", result, url=self.url)
         self._timer.not_after(self._clock.seconds() + (RETRY_SECONDS if self._is_failing else REFRESH_SECONDS))
-
-    def _failed(self, error: Exception) -> None:
-        if not self._is_failing:
-            self._is_failing = True
-            stay = "tokens are verified with the keys of before" if self.keys else "tokens get 503 until they can"
-            _log.warn(
-                "token_jwks_url {url}: the keys cannot be fetched, so {stay}: {error}",
-                url=self.url,
-                stay=stay,
-                error=str(error),
-            )

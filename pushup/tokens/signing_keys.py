@@ -139,7 +139,7 @@ def _time(text: str) -> float:
 def keys_of_file(path: str) -> tuple[SigningKey, ...]:
     """The public keys and certificates in PEM, or the set of keys in JSON, in this file; none if the path is empty.
 
-    Raises: SecretFileError, ValueError.
+    Raises: ValueError.
     """
     if not path:
         return ()

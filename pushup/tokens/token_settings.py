@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from pushup.backends.authorization import url_mistake
-from pushup.secret_files import SecretFileError
 
 LEEWAY_LIMIT_SECONDS = 60.0
 
@@ -97,7 +96,7 @@ def _mistakes(issuer: TokenIssuer) -> Iterator[tuple[str, str]]:
         yield "secrets", str(error)
     try:
         keys_of_file(issuer.keys_file)
-    except (ValueError, SecretFileError) as error:
+    except ValueError as error:
         yield "keys_file", str(error)
     if not issuer.issuer:
         yield "issuer", "set it to the `iss` of the tokens, such as https://app.example"

@@ -7,7 +7,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from pushup.core.errors import InvalidToken, TokenExpired, Unavailable
 from pushup.core.grant import Grant
 from pushup.core.memo import Memo
-from pushup.tokens.claims import SHOWN, Expected, Expired, grant_of, read_object
+from pushup.tokens.claims import SHOWN, Expected, grant_of, read_object
+from pushup.tokens.key_urls import KeyUrl
 from pushup.tokens.signing_keys import PUBLIC_ALGORITHMS, SigningKey
 
 TOKEN_LIMIT_BYTES = 6 * 1024
@@ -38,33 +39,26 @@ _TYPES = ("jwt", "at+jwt")
 _COMPACT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]*)", re.ASCII).fullmatch
 
 
-class KeySource(Protocol):
-    """Where an issuer's keys come from."""
-
-    @property
-    def keys(self) -> Sequence[SigningKey]:
-        """Those that are known now."""
-
-    def looks_for_more(self) -> bool:
-        """Whether it is looking for more keys, now that one is missing."""
-
-
-class FixedKeys(Struct, frozen=True):
-    """Keys that change only with the settings."""
-
-    keys: tuple[SigningKey, ...]
-
-    def looks_for_more(self) -> bool:
-        return False
-
-
 class Issuer(Struct, frozen=True):
     """Whose tokens are accepted."""
 
     name: str
     """Its `iss`."""
     expected: Expected
-    sources: tuple[KeySource, ...]
+    fixed_keys: tuple[SigningKey, ...] = ()
+    """Those that change only with the settings."""
+    key_url: KeyUrl | None = None
+    """Where it publishes others."""
+
+    @property
+    def keys(self) -> Sequence[SigningKey]:
+        """Those that are known now."""
+        return self.fixed_keys if self.key_url is None else (*self.fixed_keys, *self.key_url.keys)
+
+    def look_for_keys(self) -> None:
+        """One is missing. Raises: Unavailable while keys are being fetched."""
+        if self.key_url is not None and self.key_url.looks_for_more():
+            raise Unavailable("the keys of the token's issuer are being fetched", retry_after=RETRY_AFTER_SECONDS)
 
     def id_of(self, key: SigningKey) -> str:
         """What the grants of tokens that this issuer has signed with this key name it."""
@@ -76,22 +70,25 @@ class Verifier:
 
     def __init__(self, issuers: Sequence[Issuer], wall: Callable[[], float]) -> None:
         """`wall` returns seconds since the epoch."""
-        self._issuers = {issuer.name: issuer for issuer in issuers}
         self._wall = wall
-        self._known: Memo[bytes, Grant] = Memo(KNOWN_BYTES)
+        self._use_issuers(issuers)
+
+    def _use_issuers(self, issuers: Sequence[Issuer]) -> None:
+        self._issuers = {issuer.name: issuer for issuer in issuers}
+        self.forget()
 
     def forget(self) -> None:
         """The keys have changed: verify each token again."""
-        self._known = Memo(KNOWN_BYTES)
+        self._known: Memo[bytes, Grant] = Memo(KNOWN_BYTES)
 
     def key_ends(self) -> dict[str, float]:
         """Until when each key is valid that is known now: its `Grant.key_id`, and seconds since the epoch."""
-        return {
-            issuer.id_of(key): key.valid_until
-            for issuer in self._issuers.values()
-            for source in issuer.sources
-            for key in source.keys
-        }
+        return {issuer.id_of(key): key.valid_until for issuer in self._issuers.values() for key in issuer.keys}
+
+    def look_for_keys(self) -> None:
+        """A key is missing among these. Raises: Unavailable while keys are being fetched."""
+        for issuer in self._issuers.values():
+            issuer.look_for_keys()
 
     def grant(self, token: str) -> Grant:
         """What a token allows now.
@@ -107,8 +104,6 @@ class Verifier:
         if grant is None:
             try:
                 grant = self._verify(token, now)
-            except Expired as error:
-                raise TokenExpired(str(error)) from None
             except ValueError as error:
                 raise InvalidToken(str(error)) from None
             names = sum([len(scope.names) + len(scope.prefixes) for scope in grant.rights.values()])
@@ -118,7 +113,7 @@ class Verifier:
         return grant
 
     def _verify(self, token: str, now: float) -> Grant:
-        """Raises: ValueError, Expired; Unavailable."""
+        """Raises: ValueError, TokenExpired; Unavailable."""
         match = _COMPACT(token)
         if match is None:
             raise ValueError("this is not a token; one has three parts with dots between them (RFC 7515 §7.1)")
@@ -167,17 +162,15 @@ def _signer(
     issuer: Issuer, algorithm: str, kid: str, now: float, has_signed: Callable[[SigningKey], bool]
 ) -> SigningKey:
     """The key that has signed a token. Raises: ValueError; Unavailable if it is looked for."""
-    known = [key for source in issuer.sources for key in source.keys]
-    candidates = [key for key in known if key.may_be_of(algorithm, kid, now)]
+    candidates = [key for key in issuer.keys if key.may_be_of(algorithm, kid, now)]
     signer = next(filter(has_signed, candidates), None)
     if signer is not None:
         return signer
-    is_looked_for = not candidates and algorithm in PUBLIC_ALGORITHMS
-    if is_looked_for and any([source.looks_for_more() for source in issuer.sources]):  # noqa: C419 - each is told
-        raise Unavailable("the keys of the token's issuer are being fetched", retry_after=RETRY_AFTER_SECONDS)
     if candidates:
         raise ValueError("the token's signature is not valid")
-    if algorithm not in {key.algorithm for key in known}:
+    if algorithm in PUBLIC_ALGORITHMS:
+        issuer.look_for_keys()
+    if algorithm not in {key.algorithm for key in issuer.keys}:
         raise ValueError(f"the token's `alg` is {algorithm[:SHOWN]!r}, and there is no key for it here")
     name = kid[:SHOWN]
     raise ValueError(f"the token's `kid` is {name!r}, and there is no key with this name here, or it has expired")

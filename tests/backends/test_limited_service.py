@@ -32,9 +32,10 @@ class Calls:
         at_most: int = 2,
         queue_limit: int = 100,
         give_up: Callable[[Deferred[Any]], object] = keep_running,
+        counters: BackendCounters | None = None,
     ) -> None:
         self.clock = Clock()
-        self.counters = BackendCounters()
+        self.counters = counters or BackendCounters()
         self.service = LimitedService(
             "the backend",
             ServiceLimits(at_most=at_most, queue_limit=queue_limit, deadline_seconds=DEADLINE),
@@ -89,6 +90,19 @@ def test_a_limited_number_of_calls_runs() -> None:
     assert calls.begun == list("abcde")
     assert [outcome.result for outcome in outcomes] == list("abcde")
     assert calls.counted == {"ended": 5}
+
+
+def test_services_that_are_counted_together() -> None:
+    """Each has its own places, as the URLs of several issuers of tokens have."""
+    one = Calls(at_most=1, queue_limit=0)
+    other = Calls(at_most=1, queue_limit=0, counters=one.counters)
+    outcomes = [calls.ask(name) for calls, name in ((one, "a"), (other, "b"))]
+    assert (one.begun, other.begun, one.counted) == (["a"], ["b"], {"busy": 2})
+    assert isinstance(other.ask("c").error, Overloaded)
+    one.end("a")
+    other.end("b")
+    assert [outcome.result for outcome in outcomes] == ["a", "b"]
+    assert one.counted == {"ended": 2, "refused": 1}
 
 
 def test_a_few_calls_begin_in_each_turn() -> None:

@@ -20,7 +20,7 @@ BUGS = (
         "memo-of-tokens-outlives-its-keys",
         "a token that was accepted once is accepted after its issuer has withdrawn the key",
         "keys that are fetched again beside a cache that nobody clears",
-        (Edit("pushup/tokens/tokens.py", "        self._verifier.forget()\n", ""),),
+        (Edit("pushup/tokens/tokens.py", "        self.forget()\n", ""),),
         test="tests/tokens/test_rotation.py",
         why=ONE_RUN,
     ),

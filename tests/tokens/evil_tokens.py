@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from pushup.core.grant import Grant
 from pushup.tokens.claims import Expected
 from pushup.tokens.signing_keys import SigningKey, keys_of_set, secret_keys
-from pushup.tokens.verifier import FixedKeys, Issuer, Verifier
+from pushup.tokens.verifier import Issuer, Verifier
 
 NOW = 1_800_000_000
 ISSUER = "https://app.example"
@@ -154,7 +154,7 @@ def key(algorithm: str, number: int = 0, kid: str = "", valid_until: float | Non
 
 
 def issuer(*keys: SigningKey, name: str = ISSUER, **expected: Any) -> Issuer:
-    return Issuer(name, Expected(**{"audience": "pushup"} | expected), (FixedKeys(keys),))
+    return Issuer(name, Expected(**{"audience": "pushup"} | expected), keys)
 
 
 def numbered(values: Iterable[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pushup.core.errors import InvalidToken, TokenExpired
 from pushup.core.grant import Grant, Right
 from pushup.net.api.bodies import NESTING_LIMIT
-from pushup.tokens.claims import Expected, Expired, grant_of
+from pushup.tokens.claims import Expected, grant_of
 from tests.tokens.evil_tokens import NOW, SECRET, accept, claims, token, write
 
 LEEWAY = 10.0
@@ -56,7 +56,7 @@ def test_an_expired_token_is_no_grant() -> None:
     """So it takes no place among those that are remembered."""
     expected = Expected(audience="pushup", leeway=LEEWAY)
     for late in (0, 5):
-        with pytest.raises(Expired):
+        with pytest.raises(TokenExpired):
             grant_of(claims(exp=NOW), expected, NOW + LEEWAY + late)
     assert grant_of(claims(exp=NOW), expected, NOW + LEEWAY - 0.001).valid_until == NOW + LEEWAY
 

@@ -13,7 +13,7 @@ from pushup.core.errors import InvalidToken, Overloaded, PushUpError, Unavailabl
 from pushup.tokens.claims import Expected
 from pushup.tokens.key_urls import AGAIN_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, KeyUrl
 from pushup.tokens.signing_keys import KEYS_LIMIT
-from pushup.tokens.verifier import FixedKeys, Issuer, Verifier
+from pushup.tokens.verifier import Issuer, Verifier
 from tests.net.observed_log import logged_at
 from tests.tokens.evil_tokens import (
     ISSUER,
@@ -42,7 +42,7 @@ class Keys:
         self.urls: list[bytes] = []
         self.cancelled = 0
         self.url = KeyUrl(URL, self._get, self.clock)
-        self.verifier = Verifier([Issuer(ISSUER, Expected(audience="pushup"), (self.url,))], lambda: NOW)
+        self.verifier = Verifier([Issuer(ISSUER, Expected(audience="pushup"), key_url=self.url)], lambda: NOW)
         self.url.on_change = self.verifier.forget
 
     def _get(self, url: bytes) -> Deferred[Reply]:
@@ -298,8 +298,8 @@ def test_stopping(keys: Keys) -> None:
 
 def test_an_issuer_with_fixed_keys_as_well(keys: Keys) -> None:
     """While keys cannot be fetched, tokens by the fixed ones are accepted."""
-    sources = (FixedKeys((key("RS256", kid="fixed"),)), keys.url)
-    verifier = Verifier([Issuer(ISSUER, Expected(audience="pushup"), sources)], lambda: NOW)
+    fixed = (key("RS256", kid="fixed"),)
+    verifier = Verifier([Issuer(ISSUER, Expected(audience="pushup"), fixed, keys.url)], lambda: NOW)
     assert verifier.grant(token("RS256", kid="fixed")).subject == "7"
     keys.verifier = verifier
     assert keys.why_not(BY_ONE) is Unavailable

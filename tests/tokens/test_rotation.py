@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
@@ -19,7 +20,7 @@ from pushup.tokens.key_urls import KeyUrl
 from pushup.tokens.signing_keys import secret_keys
 from pushup.tokens.token_settings import TokenIssuer, TokenSettings
 from pushup.tokens.tokens import Tokens
-from pushup.tokens.verifier import FixedKeys, Verifier
+from pushup.tokens.verifier import Verifier
 from tests.tokens.evil_tokens import (
     ISSUER,
     NOW,
@@ -113,19 +114,12 @@ def test_a_grant_outlives_neither_its_token_nor_its_key(key_ends: int, token_end
 
 def test_forgetting(now: Now) -> None:
     """What was accepted is checked again, by the keys of now."""
-
-    class Source:
-        keys = (key("ES256"),)
-
-        def looks_for_more(self) -> bool:
-            return False
-
-    source = Source()
-    one = issuer()
-    verifier = Verifier([type(one)(one.name, one.expected, (source, FixedKeys((key("HS256"),))))], now)
+    url = KeyUrl(URL, lambda _: Deferred(), Clock())
+    url.keys = (key("ES256"),)
+    verifier = Verifier([replace(issuer(key("HS256")), key_url=url)], now)
     text, other = token("ES256"), token()
     assert {type(outcome(verifier, each)) for each in (text, other)} == {Grant}
-    source.keys = (key("ES256", 1),)
+    url.keys = (key("ES256", 1),)
     verifier.forget()
     assert outcome(verifier, text) is InvalidToken
     assert isinstance(outcome(verifier, other), Grant)

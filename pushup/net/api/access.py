@@ -47,6 +47,9 @@ class TokenReader(Protocol):
     def key_ends(self) -> dict[str, float]:
         """Until when each key is valid: its `Grant.key_id`, and seconds since the epoch."""
 
+    def look_for_keys(self) -> None:
+        """A key is missing. Raises: Unavailable while keys are being fetched."""
+
 
 class Access:
     """Decides by the settings `publish_keys`, `hosts`, `cors_origins` (`cors`), and those of tokens."""
@@ -91,6 +94,11 @@ class Access:
         """Until when each key of tokens and each publish key is valid: its `Grant.key_id`, seconds since the epoch."""
         ends = {} if self._tokens is None else self._tokens.key_ends()
         return ends | {grant.key_id: math.inf for grant in self._keys.values()}
+
+    def look_for_keys(self) -> None:
+        """The key of a token is missing. Raises: Unavailable while keys are being fetched."""
+        if self._tokens is not None:
+            self._tokens.look_for_keys()
 
     def check_host(self, request: Request) -> None:
         """Without publish keys, a request must be addressed to an IP address, to localhost or to one of `hosts`.

@@ -190,8 +190,11 @@ class PollAccess:
         self.node.held_on_grants.end_all(lambda grant: self.why_ended(grant) if _is_withdrawn(grant, ends) else None)
 
     def is_withdrawn(self, grant: Grant) -> bool:
-        """Whether a key that the grant stands on is not valid any more."""
-        return _is_withdrawn(grant, self._key_ends())
+        """Whether a key that the grant stands on is not valid any more. Raises: Unavailable while it is looked for."""
+        ends = self._key_ends()
+        if grant.key_id not in ends:
+            self._access.look_for_keys()
+        return _is_withdrawn(grant, ends)
 
     def _key_ends(self) -> dict[str, float]:
         """Until when each key is valid: its `Grant.key_id`, and seconds since the epoch."""

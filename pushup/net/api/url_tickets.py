@@ -65,7 +65,7 @@ class UrlTickets:
     def grant(self, url_ticket: bytes, channels: tuple[str, ...], request: Request, grant: Grant) -> Grant | None:
         """What a ticket allows; None if it has expired, or was revoked. `grant`: what header fields allow the request.
 
-        Raises: BadRequest, InvalidToken.
+        Raises: BadRequest, InvalidToken; Unavailable while the key of its token is looked for.
         """
         access = self._poll_access
         if access.url_tickets is None:
@@ -76,7 +76,7 @@ class UrlTickets:
         for origin in _origins(request):
             opened = access.url_tickets.open_of_url(text, channels, origin)
             if opened is not None:
-                return None if access.is_withdrawn(opened) or access.seconds_to_hold(opened) <= 0 else opened
+                return None if access.seconds_to_hold(opened) <= 0 or access.is_withdrawn(opened) else opened
         raise InvalidToken(
             "the ticket is not valid here: it is for exactly the channels and the page's origin that it was issued for",
             field="ticket",

@@ -9,7 +9,10 @@ from types import ModuleType
 from typing import Any, Literal
 
 import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
+from pushup.backends.service_requestor import Reply
 from pushup.backends.tickets import Tickets
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
@@ -19,12 +22,14 @@ from pushup.net.api.quotas import QuotaSettings, QuotaTable
 from pushup.net.api.request_log import RequestLog
 from pushup.net.edge_limits import RequestLimits
 from pushup.net.requests_and_responses import Request
-from pushup.tokens.verifier import Verifier
+from pushup.tokens.claims import Expected
+from pushup.tokens.key_urls import KeyUrl
+from pushup.tokens.verifier import Issuer, Verifier
 from tests.net.event_reader import read_chunks, read_events, read_raw
 from tests.net.in_memory_node import CallResult, InMemoryNode, RecordingExchange
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.observed_log import logged_at
-from tests.tokens.evil_tokens import NOW, issuer, key, token
+from tests.tokens.evil_tokens import ISSUER, NOW, issuer, jwk, jwks, key, token
 
 LEEWAY = 10
 KEY = "a-key-of-sixteen-characters"
@@ -430,6 +435,27 @@ def test_the_key_of_the_token_is_withdrawn(node: Pages) -> None:
     assert [stream.held is not None for stream in opened] == [False, True]
     assert b"urn:pushup:invalid-token" in opened[0].written
     assert [status(node.stream(query)) for query in queries] == [204, 200]
+
+
+def test_the_key_of_the_token_is_not_fetched_yet(node: Pages) -> None:
+    """After a restart. The ticket may be good, so its page is not told to give up; one that was revoked is not."""
+    requests: list[Deferred[Reply]] = [Deferred(), Deferred()]
+    url = KeyUrl("https://app.example/jwks", lambda _: requests.pop(0), Clock())
+    by_url = Issuer(ISSUER, Expected(audience="pushup"), key_url=url)
+    node.access.use_tokens(Verifier([by_url], lambda: node.clock.seconds()), COOKIE)
+    url.keys = (key("ES256"),)
+    query = f"channel=user:7&ticket={node.ticket('user:7', text=token('ES256'))}"
+    url.keys, fetching = (), requests[0]
+    assert [refusal(node.stream(query)) for _ in range(2)] == [(503, "unavailable")] * 2
+    fetching.callback(Reply(200, jwks(jwk("ES256"))))
+    assert status(node.stream(query)) == 200
+    url.keys = (key("ES256", 1),)
+    assert status(node.stream(query)) == 204
+    url.keys = ()
+    node.revoke(sub="7")
+    assert status(node.stream(query)) == 204
+    assert len(requests) == 1
+    url.stop()
 
 
 def test_it_continues_at_a_cursor(node: Pages) -> None:
