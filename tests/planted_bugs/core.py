@@ -153,11 +153,8 @@ BUGS = (
         "channels that are due in the same second expire in the order in which a node learned of them",
         "PushUp 0.1: replicas differed",
         (
-            Edit(
-                "pushup/core/time_tree.py",
-                "        if due in self._unsorted:\n            return",
-                "        if False:\n            return",
-            ),
+            Edit(CHANNELS, 'attrgetter("due", "id")', 'attrgetter("due")'),
+            Edit(CHANNELS, 'attrgetter("due", "closed_sequence", "name")', 'attrgetter("due")'),
         ),
     ),
     Bug(
