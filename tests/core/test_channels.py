@@ -174,7 +174,7 @@ def test_the_floor_is_the_highest_forgotten_sequence() -> None:
 
 
 def test_channels_of_one_second_are_in_one_order() -> None:
-    """Open ones by id, closed ones by closing and name; not as they were put there, which a checkpoint does not keep."""
+    """Open ones by id, closed ones by closing and name, however they were put there: checkpoints keep no order."""
     channels = channels_of("a", "b", "c", "d")
     for name in "dcab":
         channels.renew(channel_of(channels, name), 5.0, 101.0)
