@@ -13,7 +13,7 @@ from pushup.core.members import GONE_AT_MOST
 from pushup.core.rows import BUCKET
 from pushup.core.snapshot import Snapshot, Tables
 from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
-from pushup.core.state_transfer import Restoration
+from pushup.core.state_transfer import restoring
 from pushup.transport.framed_link import Link
 
 TURN_UNITS = 1500
@@ -28,9 +28,6 @@ MEMBER_UNITS = 3
 
 READERS_IN_UNIT = 8
 """So many readers for whom a message waits are a unit of work; each counts once for each channel."""
-
-STEP_UNITS = 500
-"""Work of restoring a state between two looks at the pace."""
 
 
 class Pace:
@@ -120,8 +117,7 @@ class Turns:
 
 async def restored(snapshot: Snapshot, pace: Pace) -> ReplicatedState:
     """The state that the snapshot was taken of."""
-    restoration = Restoration(snapshot)
-    await pace.spend(STEP_UNITS)
-    while not restoration.step(STEP_UNITS):
-        await pace.spend(STEP_UNITS)
-    return restoration.state
+    state, work = restoring(snapshot)
+    for units in work:
+        await pace.spend(units)
+    return state

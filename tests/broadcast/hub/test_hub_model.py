@@ -124,7 +124,6 @@ def random(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
     """With it, it is chosen how many turns it takes to restore the state."""
     random = Random(request.node.name)
     monkeypatch.setattr(work_budget, "TURN_UNITS", random.choice((2, 20, 1500)))
-    monkeypatch.setattr(work_budget, "STEP_UNITS", random.choice((1, 500)))
     return random
 
 
