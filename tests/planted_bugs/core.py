@@ -195,7 +195,7 @@ BUGS = (
         "key-forgotten-at-a-restart",
         "idempotency keys are not restored from the checkpoint",
         "keys in memory only",
-        (Edit("pushup/core/state_transfer.py", "                    table.restore(row)\n", ""),),
+        (Edit("pushup/core/state_transfer.py", "                table.restore(row)\n", ""),),
     ),
     Bug(
         "key-not-remembered",

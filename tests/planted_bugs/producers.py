@@ -103,9 +103,9 @@ BUGS = (
         (
             Edit(
                 "pushup/core/state_transfer.py",
-                "        for name, table in state.bounded.items():\n            for some in",
-                '        for name, table in state.bounded.items():\n            if name == "producers":\n'
-                "                continue\n            for some in",
+                "    for name, table in state.bounded.items():\n        for some in",
+                '    for name, table in state.bounded.items():\n        if name == "producers":\n'
+                "            continue\n        for some in",
             ),
         ),
         family="p",
