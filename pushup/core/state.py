@@ -77,7 +77,7 @@ class ReplicatedState(StateRows):
         self.time = self.cache.drops.time = entry.time
         sequence += command.width
         self.cursor = Cursor(epoch, sequence)
-        self._changes.sequence = sequence
+        self.change_log.sequence = sequence
         self.touched.clear()
         if new_second or isinstance(command, Expire):
             self._expire(entry)

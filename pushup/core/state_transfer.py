@@ -65,7 +65,7 @@ class Outgoing:
         length = _length(names)
         for number in count(1):
             yield from pieces(self._state.rows(names), self._piece)
-            names, before = self._state.changed_names(self.since), length
+            names, before = self._state.change_log.names(self.since), length
             length = _length(names)
             if number == self._rounds or length <= self._last or length >= before:
                 return

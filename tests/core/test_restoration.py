@@ -32,7 +32,7 @@ def test_a_state_is_restored_in_small_steps() -> None:
     assert sum(1 for _ in work) > len(snapshot.channels)
     state.check()
     assert state.snapshot() == restore(snapshot).snapshot() == snapshot
-    assert not state.notes_changes
+    assert not state.change_log.is_on
 
 
 def test_each_row_is_a_unit_of_work() -> None:

@@ -155,7 +155,7 @@ def test_the_last_piece_is_small() -> None:
             feed.apply(publish(f"c{read % 50}"), 1001.0)
 
     assert arrived(outgoing, publish_some).snapshot() == feed.state.snapshot()
-    assert sum(map(len, feed.state.changed_names(outgoing.since).values())) <= 5
+    assert sum(map(len, feed.state.change_log.names(outgoing.since).values())) <= 5
     assert 2 <= len(set(began)) < ROUNDS
 
 

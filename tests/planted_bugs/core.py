@@ -187,7 +187,7 @@ BUGS = (
         "save before apply",
         (
             Edit(
-                STATE, "        self._changes.sequence = sequence\n", "        self._changes.sequence = sequence - 1\n"
+                STATE, "        self.change_log.sequence = sequence\n", "        self.change_log.sequence = sequence - 1\n"
             ),
         ),
     ),
