@@ -202,10 +202,6 @@ class Channel(Struct, eq=False, gc=False):
             self.messages = None
         return message
 
-    def assume_dropped(self, sequence: int) -> None:
-        """Messages up to this sequence may have been dropped here: a new channel cannot know what preceded it."""
-        self.dropped_sequence = self.latest_sequence = sequence
-
     def after(self, sequence: int, selection: Selection) -> Sequence[Message]:
         """The first cached messages after a sequence in the selection's time range, one more than its limit at most.
 
@@ -265,12 +261,9 @@ class Touched:
 
     def clear(self) -> None:
         self.woken.clear()
+        self.opened.clear()
+        self.forgotten.clear()
         self.continued_after = None
-        self.revoked = None
         self.answered = None
-        if self.asked:
-            self.asked.clear()
-        if self.opened:
-            self.opened.clear()
-        if self.forgotten:
-            self.forgotten.clear()
+        self.asked.clear()
+        self.revoked = None

@@ -111,9 +111,7 @@ class Channels:
 
     def absent(self, name: str) -> Channel:
         """A stand-in for a channel that does not exist: empty, with everything up to the `floor` possibly dropped."""
-        channel = Channel(name)
-        channel.assume_dropped(self.floor)
-        return channel
+        return Channel(name, dropped_sequence=self.floor, latest_sequence=self.floor)
 
     def page(self, after: int = 0, most: int | None = None) -> list[Channel]:
         """Open channels with an id above `after`, at most `most`, by id. O(channels), 0.03 us each."""
