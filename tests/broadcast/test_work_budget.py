@@ -57,7 +57,7 @@ KEYS = tuple([("a", subject) for subject in SUBJECTS])
     ids=lambda value: type(value).__name__,
 )
 def test_a_command_counts_what_it_changes(command: Command, expected: int) -> None:
-    """Messages and their readers, each once for each channel; members; messages that are read; and something besides."""
+    """Messages and their readers, each once for each channel; members; messages that are read; something besides."""
     assert units_of(command) == ENTRY_UNITS + expected
 
 
