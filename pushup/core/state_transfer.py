@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pushup.core.change_log import Name
 from pushup.core.cursor import PastEpochs
 from pushup.core.rows import BUCKET
-from pushup.core.snapshot import CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Tables, stored
+from pushup.core.snapshot import CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, stored
 from pushup.core.state import ReplicatedState
 
 PIECE = 256
@@ -88,23 +88,6 @@ def pieces(rows: Iterable[Stored], most: int) -> Iterator[Piece]:
             piece, size = [], 0
     if piece:
         yield tuple(piece)
-
-
-class Incoming:
-    """A state as its pieces arrive."""
-
-    def __init__(self) -> None:
-        self._tables = Tables()
-
-    def add(self, piece: Piece) -> None:
-        """Take the next piece. Raises: msgspec.DecodeError."""
-        for row in piece:
-            self._tables.take(row)
-
-    def snapshot(self, last: Changes) -> Snapshot:
-        """The state as of the last piece."""
-        self.add(last.rows)
-        return Snapshot(last.head, self._tables)
 
 
 def restoring(snapshot: Snapshot) -> tuple[ReplicatedState, Iterator[int]]:
