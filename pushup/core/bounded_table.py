@@ -118,7 +118,7 @@ class BoundedTable(Generic[R]):
         return list(self._rows)
 
     def restore(self, row: R) -> None:
-        """Add a row from a checkpoint, by `place`."""
+        """Add a row from a checkpoint; they come by sequence."""
         self._rows[row.row_name] = row
         self._note(row)
 
@@ -150,11 +150,6 @@ class Remembered(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     @property
     def row_name(self) -> str:
         return self.key
-
-    @property
-    def place(self) -> tuple[int, str]:
-        """By sequence. Several have the same if an epoch began with the keys of two states."""
-        return self.sequence, self.key
 
 
 class Keys(BoundedTable[Remembered]):

@@ -42,10 +42,6 @@ class Member(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_f
     def row_name(self) -> str:
         return row_name(self.key)
 
-    @property
-    def place(self) -> tuple[int, str]:
-        return self.sequence, self.row_name
-
 
 def row_name(key: Key) -> str:
     return "\n".join(key)  # names of channels have no control characters

@@ -23,7 +23,7 @@ def here(state: StateRows, command: Here, entry: Entry, tell: Tell) -> None:
     for sequence, (channel, keys) in enumerate(_by_channel(given), entry.sequence):
         can_be_told = _can_be_told(state, channel)
         delta, before = Delta(0), state.members.count(channel)
-        for key in sorted(keys):  # as `Member.place` has those who join together
+        for key in sorted(keys):  # as a checkpoint has those who join together
             if can_be_told or state.members.member(key) is not None:
                 state.members.here(command.node, given[key], sequence, entry.time, delta)
         if can_be_told:

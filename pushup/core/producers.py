@@ -52,10 +52,6 @@ class LastPublication(Struct, frozen=True, omit_defaults=True, gc=False, forbid_
     def row_name(self) -> str:
         return _name(self.owner, self.name)
 
-    @property
-    def place(self) -> tuple[int, str]:
-        return self.sequence, self.row_name
-
 
 class Producers(BoundedTable[LastPublication]):
     """All producers, by when they have last published."""

@@ -65,10 +65,6 @@ class Webhook(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_
         return self.id
 
     @property
-    def place(self) -> tuple[int, str]:
-        return self.sequence, self.id
-
-    @property
     def size(self) -> int:
         """What counts against `unread_limit`."""
         return len(self.subjects) * len(self.channels) or 1
