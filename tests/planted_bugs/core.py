@@ -187,7 +187,9 @@ BUGS = (
         "save before apply",
         (
             Edit(
-                STATE, "        self.change_log.sequence = sequence\n", "        self.change_log.sequence = sequence - 1\n"
+                STATE,
+                "        self.change_log.sequence = sequence\n",
+                "        self.change_log.sequence = sequence - 1\n",
             ),
         ),
     ),
