@@ -261,9 +261,12 @@ class Touched:
 
     def clear(self) -> None:
         self.woken.clear()
-        self.opened.clear()
-        self.forgotten.clear()
         self.continued_after = None
-        self.answered = None
-        self.asked.clear()
         self.revoked = None
+        self.answered = None
+        if self.asked:
+            self.asked.clear()
+        if self.opened:
+            self.opened.clear()
+        if self.forgotten:
+            self.forgotten.clear()

@@ -216,8 +216,9 @@ class PollIndex(Generic[H]):
     def _add_name(self, channel: Channel) -> ChannelWaiters:
         """The waiters of a name on which nobody waits yet; the caller adds the first."""
         name = channel.name
-        is_awaited = not channel.is_remembered
-        self.awaited_count += is_awaited
+        is_awaited = channel.id == 0 and channel.closed_sequence == 0
+        if is_awaited:
+            self.awaited_count += 1
         waiters = self._by_name[name] = ChannelWaiters(name, is_awaited, self.generation)
         return waiters
 

@@ -359,6 +359,7 @@ def test_no_poll_stays_when_a_channel_was_lost() -> None:
     feed.use(other.state)
     told = {holder: (gaps(answer), ids(answer)) for holder, answer in feed.deliver()}
     assert told == {"by id": (lost, []), "by name": (lost, [1])}
+    assert feed.polls.count == 0
     feed.apply(publish("a"), 3.0)
     assert feed.deliver() == []
     with pytest.raises(UnknownChannel):
