@@ -28,7 +28,6 @@ IMPORT_OF_A_TEST = re.compile(r"\bimport\b[^()\n]*(\([^)]*)?\btest_|^\s*(from|im
 PRIVATES_AND_PATCHES = {
     "tests/broadcast/hub/test_hub_model.py": {
         "TURN_UNITS": "what a turn of the random states may do; they are small, and would be restored in one",
-        "STEP_UNITS": "the same",
     },
     "tests/broadcast/redis/test_connector.py": {"_clock": "it is Twisted's; there is no other way to give it a clock"},
     "tests/core/test_bounded_tables.py": {"BOUNDED": "shows that a line there adds a table, as CONTRIBUTING.md says"},

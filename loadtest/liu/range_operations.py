@@ -1,6 +1,6 @@
 """PushUp §3.2: are the operations of the B-trees O(log N)? From 1,000 to 1,000,000 items in a tree.
 
-The tree is the one that has held polls by their deadline and channels by their expiry. Each operation leaves as many
+The tree is the one that has held polls by their deadline. Each operation leaves as many
 items in it as there were.
 """
 

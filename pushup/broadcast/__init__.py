@@ -166,8 +166,8 @@ class HoldsState:
 
     def read_out(self, take_out: Callable[[ReplicatedState], Outgoing] = Outgoing) -> Outgoing:
         """Begin to read the whole state. One at a time."""
-        if self.state.notes_changes:
-            self._wanted = self.state.changes_known_after
+        if self.state.change_log.is_on:
+            self._wanted = self.state.change_log.start_sequence
         else:
             self._wanted = None
             self.state.note_changes()
@@ -178,7 +178,7 @@ class HoldsState:
         """The state was read, or need not be any more."""
         self.outgoing = None
         if self._wanted is None:
-            self.state.stop_noting()
+            self.state.change_log.stop()
         else:
             self.state.note_changes(self._wanted)
 
@@ -190,7 +190,7 @@ class HoldsState:
 
     @property
     def changes_known_after(self) -> int:
-        return self.state.changes_known_after
+        return self.state.change_log.start_sequence
 
     @property
     def changed_count(self) -> int:

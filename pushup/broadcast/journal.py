@@ -109,7 +109,7 @@ class Journal(OneNode):
         follower.start_from(state)
         self._progress_mark.cluster = self._file.cluster
         self._progress_mark.begin(follower.cursor)
-        self._begin_checkpoint(state.changes_known_after)  # not the end, if the start could not be saved
+        self._begin_checkpoint(state.change_log.start_sequence)  # not the end, if the start could not be saved
         self._rewrite_soon()
         warn_if_behind(follower.time - self._steady_time())
 

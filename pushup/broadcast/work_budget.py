@@ -8,12 +8,12 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from pushup.core.attendance import Away, Gone, Here, Leave
-from pushup.core.commands import Command, Entry, Erase, Expire, Publish
+from pushup.core.commands import Claim, Command, Entry, Erase, Expire, Publish, Read, Told
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.rows import BUCKET
 from pushup.core.snapshot import Snapshot, Tables
 from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
-from pushup.core.state_transfer import Restoration
+from pushup.core.state_transfer import restoring
 from pushup.transport.framed_link import Link
 
 TURN_UNITS = 1500
@@ -24,13 +24,10 @@ ENTRY_UNITS = 10
 """Work for an entry besides: decoding it, counting it, waking polls, and answering its publisher."""
 
 MEMBER_UNITS = 3
-"""Work for a member who comes, or about whom an entry asks."""
+"""Work for a member who comes, or about whom an entry asks; for a message that is read, or told to the application."""
 
 READERS_IN_UNIT = 8
 """So many readers for whom a message waits are a unit of work; each counts once for each channel."""
-
-STEP_UNITS = 500
-"""Work of restoring a state between two looks at the pace."""
 
 
 class Pace:
@@ -75,6 +72,8 @@ def units_of(command: Command) -> int:
                 units += len(draft.channels)
                 if draft.unread is not None:
                     units += len(draft.channels) * len(draft.unread.subjects) // READERS_IN_UNIT
+        case Read() | Claim() | Told():
+            units += MEMBER_UNITS * len(command.ids)
         case Erase():
             units += EXPIRE_AT_MOST
         case Here() | Away() | Leave():
@@ -120,8 +119,7 @@ class Turns:
 
 async def restored(snapshot: Snapshot, pace: Pace) -> ReplicatedState:
     """The state that the snapshot was taken of."""
-    restoration = Restoration(snapshot)
-    await pace.spend(STEP_UNITS)
-    while not restoration.step(STEP_UNITS):
-        await pace.spend(STEP_UNITS)
-    return restoration.state
+    state, work = restoring(snapshot)
+    for units in work:
+        await pace.spend(units)
+    return state

@@ -30,7 +30,7 @@ Below is the replicated state, a pure function of the entries; above it the poll
 | `poll`, `cursor` | what a client asks for, and how far it has seen; epochs, which cursors name |
 | `answer` | what a poll gets: messages, gaps, closings, the next cursor |
 | `reading` | how a poll's answer is made of the state; decides who gets a gap |
-| `time_tree` | things by the time they are due; channels, in an order that is the same on every node |
+| `time_tree` | things by the time they are due |
 | `grant` | what a request may do, and on whose behalf |
 | `memo` | what was made of the text that clients sent, to be used again |
 | `limits`, `errors` | the bounds; what can go wrong, and why commands and polls are refused that are in order |

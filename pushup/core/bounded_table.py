@@ -7,6 +7,7 @@ expires with everything else, and a new epoch keeps it.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -49,7 +50,7 @@ class BoundedTable(Generic[R]):
 
     @property
     def seconds(self) -> float:
-        """How long a row is kept after its time."""
+        """How long a row is kept after its time; `inf`: it does not expire."""
         return self._rules.longest_seconds
 
     def __len__(self) -> int:
@@ -76,7 +77,9 @@ class BoundedTable(Generic[R]):
     @property
     def next_time(self) -> float | None:
         """When the oldest row is due to go."""
-        return next(iter(self._rows.values())).time + self.seconds if self._rows else None
+        if not self._rows or self.seconds == math.inf:
+            return None
+        return next(iter(self._rows.values())).time + self.seconds
 
     def expire(self, time: float, most: int) -> None:
         """Drop at most `most` rows that are due at `time`."""
@@ -86,10 +89,23 @@ class BoundedTable(Generic[R]):
             most -= 1
 
     def _keep(self, row: R) -> None:
+        self._set(row)
+        self._rows.move_to_end(row.row_name)
+
+    def _set(self, row: R) -> None:
+        """Put this row in the place of the one with its name, or behind all others."""
         name = row.row_name
+        if (before := self._rows.get(name)) is not None:
+            self._forget(before)
         self._rows[name] = row
-        self._rows.move_to_end(name)
+        self._note(row)
         self._changes.note(name)
+
+    def _note(self, row: R) -> None:
+        """Enter a row in the indexes that a table may have."""
+
+    def _forget(self, row: R) -> None:
+        """Take it out of them: it goes, or another one takes its place."""
 
     def _drop_oldest(self) -> None:
         name, _ = self._rows.popitem(last=False)
@@ -102,8 +118,9 @@ class BoundedTable(Generic[R]):
         return list(self._rows)
 
     def restore(self, row: R) -> None:
-        """Add a row from a checkpoint, by `place`."""
+        """Add a row from a checkpoint; they come by sequence."""
         self._rows[row.row_name] = row
+        self._note(row)
 
     def take_apart(self) -> Iterator[None]:
         """Remove everything, one thing for each item: freeing all at once takes long."""
@@ -133,11 +150,6 @@ class Remembered(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     @property
     def row_name(self) -> str:
         return self.key
-
-    @property
-    def place(self) -> tuple[int, str]:
-        """By sequence. Several have the same if an epoch began with the keys of two states."""
-        return self.sequence, self.key
 
 
 class Keys(BoundedTable[Remembered]):

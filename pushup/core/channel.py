@@ -202,10 +202,6 @@ class Channel(Struct, eq=False, gc=False):
             self.messages = None
         return message
 
-    def assume_dropped(self, sequence: int) -> None:
-        """Messages up to this sequence may have been dropped here: a new channel cannot know what preceded it."""
-        self.dropped_sequence = self.latest_sequence = sequence
-
     def after(self, sequence: int, selection: Selection) -> Sequence[Message]:
         """The first cached messages after a sequence in the selection's time range, one more than its limit at most.
 

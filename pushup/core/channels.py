@@ -11,13 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from operator import attrgetter
+from typing import Any
+
+from sortedcontainers import SortedKeyList
 
 from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel, Touched
 from pushup.core.errors import Overloaded, UnknownChannel
 from pushup.core.machine_rules import Retention, Rules
 from pushup.core.rows import ChannelRow
-from pushup.core.time_tree import DueChannels
 
 
 def is_id(name: str) -> bool:
@@ -44,12 +46,11 @@ class Channels:
         self.remembered: Callable[[str], Channel | None] = self._by_name.get
         """The channel with exactly this name, whether it is open or closed."""
         self._names_by_id: dict[int, str] = {}  # in order of the ids, because a new channel has the highest
-        # Open channels by the whole second at which to check whether they have expired. One that was
-        # renewed meanwhile is put back then, so that publishing does not touch the tree. Closed channels by the second
-        # at which to forget them.
-        self._expiries = DueChannels(attrgetter("id"))
-        self._closings = DueChannels(attrgetter("closed_sequence", "name"))
-        self._closed_count = 0
+        # Open channels by the whole second at which to check whether they have expired. One that was renewed meanwhile
+        # is put back then, so that publishing does not touch the list. Closed channels by the second at which to forget
+        # them. A limit may cut a second anywhere, so its channels are in the same order in every replica (decision 13).
+        self._expiries: SortedKeyList[Channel, Any] = SortedKeyList(key=attrgetter("due", "id"))
+        self._closings: SortedKeyList[Channel, Any] = SortedKeyList(key=attrgetter("due", "closed_sequence", "name"))
         self.last_id = 0
         self.floor = 0
 
@@ -110,9 +111,7 @@ class Channels:
 
     def absent(self, name: str) -> Channel:
         """A stand-in for a channel that does not exist: empty, with everything up to the `floor` possibly dropped."""
-        channel = Channel(name)
-        channel.assume_dropped(self.floor)
-        return channel
+        return Channel(name, dropped_sequence=self.floor, latest_sequence=self.floor)
 
     def page(self, after: int = 0, most: int | None = None) -> list[Channel]:
         """Open channels with an id above `after`, at most `most`, by id. O(channels), 0.03 us each."""
@@ -155,8 +154,7 @@ class Channels:
             channel = self._by_name[name] = self.absent(name)
         else:
             assert not channel.is_open
-            self._closings.discard(channel)
-            self._closed_count -= 1
+            self._closings.remove(channel)
         channel.id = self.last_id
         channel.ttl = ttl if ttl is not None else self.retention(channel).channel_ttl
         self._names_by_id[channel.id] = name
@@ -173,7 +171,7 @@ class Channels:
         channel.expires = time + channel.ttl
         self._changes.note(channel.name)
         if channel.expires < channel.due:
-            self._expiries.discard(channel)
+            self._expiries.remove(channel)
             self._put(self._expiries, channel)
 
     def close(self, channel: Channel, sequence: int, time: float) -> None:
@@ -184,29 +182,22 @@ class Channels:
         sequence may also be that of a message.
         """
         del self._names_by_id[channel.id]
-        self._expiries.discard(channel)
+        self._expiries.discard(channel)  # `next_due` has taken those that have expired
         channel.id = 0
         channel.closed_sequence = channel.latest_sequence = sequence
         channel.expires = time + self.retention(channel).seconds
         self._put(self._closings, channel)
         self._changes.note(channel.name)
         self._touched.woken.append(channel)
-        self._closed_count += 1
-        for _ in range(2):
-            oldest = self._closings.first(math.inf)
-            if self._closed_count <= self._rules.limits.channels_limit or oldest is None:
-                break
-            if oldest.closed_sequence == sequence:
-                break
-            self._forget(oldest)
+        for _ in range(min(2, len(self._closings) - self._rules.limits.channels_limit)):
+            self.forget_due(math.inf, sequence)
 
     # Expiring.
 
     @property
     def next_time(self) -> float | None:
         """When `next_due` or `forget_due` may have something to do."""
-        times = [t for t in (self._expiries.first_due, self._closings.first_due) if t is not None]
-        return min(times, default=None)
+        return min([channels[0].due for channels in (self._expiries, self._closings) if channels], default=None)
 
     def next_due(self, time: float) -> Channel | None:
         """The next open channel whose `due` has come, with a new one; None if there is none.
@@ -214,13 +205,13 @@ class Channels:
         If the new `due` has come as well, the channel has expired, and the caller must close it. Otherwise it was
         renewed.
         """
-        channel = self._expiries.first(time)
-        if channel is not None:
-            self._expiries.discard(channel)
-            channel.due = math.ceil(channel.expires)
-            if channel.due > time:
-                self._expiries.add(channel)
-                self._changes.note(channel.name)
+        if not self._expiries or self._expiries[0].due > time:
+            return None
+        channel = self._expiries.pop(0)
+        channel.due = math.ceil(channel.expires)
+        if channel.due > time:
+            self._expiries.add(channel)
+            self._changes.note(channel.name)
         return channel
 
     def forget_due(self, time: float, sequence: int) -> bool:
@@ -228,19 +219,15 @@ class Channels:
 
         What the entry with this sequence has closed stays, as in `close`.
         """
-        channel = self._closings.first(time)
-        if channel is None or channel.closed_sequence == sequence:
+        closings = self._closings
+        if not closings or closings[0].due > time or closings[0].closed_sequence == sequence:
             return False
-        self._forget(channel)
-        return True
-
-    def _forget(self, channel: Channel) -> None:
-        self._closings.discard(channel)
-        self._closed_count -= 1
+        channel = closings.pop(0)
         self.floor = max(self.floor, channel.latest_sequence)
         del self._by_name[channel.name]
         self._changes.note(channel.name)
         self._touched.forgotten.append(channel)
+        return True
 
     # Snapshots.
 
@@ -261,7 +248,6 @@ class Channels:
             self._expiries.add(channel)
         else:
             self._closings.add(channel)
-            self._closed_count += 1
 
     def take_apart(self) -> Iterator[None]:
         """Remove everything, one thing for each item: freeing all at once takes long."""
@@ -270,10 +256,11 @@ class Channels:
                 by_key.popitem()
                 yield
         for channels in (self._expiries, self._closings):
-            while channels.pop() is not None:
+            while channels:
+                channels.pop()
                 yield
 
-    def _put(self, channels: DueChannels, channel: Channel) -> None:
+    def _put(self, channels: SortedKeyList[Channel, Any], channel: Channel) -> None:
         channel.due = math.ceil(channel.expires)
         channels.add(channel)
 
@@ -281,10 +268,9 @@ class Channels:
         """Assert the invariants of all channels."""
         assert {c.id: c.name for c in self} == self._names_by_id
         assert list(self._names_by_id) == sorted(self._names_by_id)
-        self._expiries.check()
-        self._closings.check()
+        for channels in (self._expiries, self._closings):
+            channels._check()  # type: ignore[attr-defined]  # the stubs leave it out
         expiries, closings = set(self._expiries), set(self._closings)
-        assert len(closings) == self._closed_count
         for name, channel in self._by_name.items():
             channel.check()
             assert channel.name == name

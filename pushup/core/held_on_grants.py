@@ -34,8 +34,8 @@ class HeldOnGrants:
     def __init__(
         self,
         soon: Callable[[Callable[[], None]], None],
-        on_add: Callable[[HeldOnGrant], None] = lambda held: None,
-        on_discard: Callable[[HeldOnGrant], None] = lambda held: None,
+        on_add: Callable[[HeldOnGrant], None],
+        on_discard: Callable[[HeldOnGrant], None],
     ) -> None:
         """`soon` calls its argument later, in this turn of the reactor or the next. The others are told of each."""
         self._soon = soon

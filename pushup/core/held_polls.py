@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pushup.core.answer import Answer
 from pushup.core.channel import Channel, Touched
+from pushup.core.channels import is_id
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded
 from pushup.core.limits import HoldLimits
@@ -183,7 +184,8 @@ class HeldPolls(Generic[H]):
 
         It looks at no more polls than that, and moves no more names to a new state. A poll that stays, or for which
         there is nothing because of its time range, waits on. It is not read again if another channel woke it, too. No
-        poll stays when a channel was closed: one that asked for it by its id does not mean another with its name.
+        poll stays when a channel was closed, or lost: one that asked for it by its id does not mean another with its
+        name.
         """
         answers = []
         index, migration = self._index, self._migration
@@ -196,7 +198,7 @@ class HeldPolls(Generic[H]):
                     migration.move(subscription)
                 answer = self._read(subscription) if subscription.seen < last else None
                 if answer is not None and (answer.messages or answer.tells_something):
-                    if not subscription.stays or answer.more or answer.closed:
+                    if not subscription.stays or answer.more or answer.gaps or answer.closed:
                         holder = index.release(subscription)
                     else:
                         holder = cast(H, subscription.holder)
@@ -241,12 +243,12 @@ class HeldPolls(Generic[H]):
         if answer is None:
             state = self._state
             last = state.cursor
-            remembered = state.channels.remembered
+            remembered, names = state.channels.remembered, selection.channels
             channels, missed = [], []
             for waiters in subscription.waiters:
                 channel = remembered(waiters.name) or state.channels.absent(waiters.name)
                 known = channel.known_dropped_sequence
-                if 0 <= seen < channel.closed_sequence and waiters.name not in selection.channels:
+                if waiters.name not in names and channel.id not in [int(name) for name in names if is_id(name)]:
                     channel = replace(channel, messages=None)  # asked for by its id: what it has is of another
                 channels.append(channel)
                 missed.append(known if known > waiters.missed_sequence else waiters.missed_sequence)

@@ -43,19 +43,10 @@ class Retention:
         """Until the limits change."""
 
 
-def retentions(limits: Limits) -> list[Retention]:
-    """Those of all classes. The first whose name a channel's name begins with is that of the channel."""
-    ephemeral = ChannelPolicy(
-        prefix=EPHEMERAL, retention_seconds=EPHEMERAL_SECONDS, retention_bytes=limits.ephemeral_bytes
-    )
-    by_length = sorted(limits.channels, key=_prefix_length, reverse=True)
-    return [Retention(limits, policy) for policy in (ephemeral, *by_length, ChannelPolicy(prefix=""))]
-
-
 class Rules:
     """The current limits and version, shared by all parts of one replicated state."""
 
-    __slots__ = ("_longest_seconds", "_retentions", "has_presence", "limits", "version")
+    __slots__ = ("_retentions", "has_presence", "limits", "version")
 
     def __init__(self, limits: Limits) -> None:
         self.version = LATEST_VERSION
@@ -67,15 +58,19 @@ class Rules:
         for retention in self._retentions:
             retention.is_current = False
         self.limits = limits
-        self._retentions = retentions(limits)
-        self._longest_seconds = max([retention.seconds for retention in self._retentions])
+        ephemeral = ChannelPolicy(
+            prefix=EPHEMERAL, retention_seconds=EPHEMERAL_SECONDS, retention_bytes=limits.ephemeral_bytes
+        )
+        by_length = sorted(limits.channels, key=lambda policy: len(policy.prefix), reverse=True)
+        # The first whose name a channel's name begins with is that of the channel.
+        self._retentions = [Retention(limits, policy) for policy in (ephemeral, *by_length, ChannelPolicy(prefix=""))]
         self.has_presence = any(retention.presence for retention in self._retentions)
         """Whether any channel has members."""
 
     @property
     def longest_seconds(self) -> float:
         """How long any message is kept at most. Version 1 knows nothing of policies here."""
-        return self._longest_seconds if self.version > 1 else self.limits.retention_seconds
+        return max([each.seconds for each in self._retentions]) if self.version > 1 else self.limits.retention_seconds
 
     def retention(self, name: str) -> Retention:
         """That of the channel, or of the class, with this name. O(policies)."""
@@ -87,7 +82,3 @@ class Rules:
         if needed > LATEST_VERSION:
             text = f"the order has version {needed} of the state machine, and this PushUp knows {LATEST_VERSION}"
             raise VersionTooNew(text, needed=needed, version=LATEST_VERSION)
-
-
-def _prefix_length(policy: ChannelPolicy) -> int:
-    return len(policy.prefix)

@@ -6,6 +6,7 @@ answers with `Here` before `leaves_at`. What changes is told by a message on the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -40,10 +41,6 @@ class Member(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_f
     @property
     def row_name(self) -> str:
         return row_name(self.key)
-
-    @property
-    def place(self) -> tuple[int, str]:
-        return self.sequence, self.row_name
 
 
 def row_name(key: Key) -> str:
@@ -101,12 +98,8 @@ class Members(BoundedTable[Member]):
         return self._rules.limits.members_limit
 
     @property
-    def next_time(self) -> None:
-        """Nothing expires."""
-        return None
-
-    def expire(self, time: float, most: int) -> None:
-        """Nothing expires."""
+    def seconds(self) -> float:
+        return math.inf
 
     def rank(self, row: Member) -> tuple[int, ...]:
         return (int(row.time * 1000),)
@@ -183,8 +176,11 @@ class Members(BoundedTable[Member]):
         row = self.member(key)
         if row is not None and 0 < row.leaves_at <= time:
             self._forget(row)
-            del self._rows[row.row_name]
-            self._changes.note(row.row_name)
+            name, names = row.row_name, self._by_channel[row.channel]
+            del self._rows[name], names[name]
+            if not names:
+                del self._by_channel[row.channel]
+            self._changes.note(name)
             delta.leaves.append(row.subject)
 
     def message(self, channel: str, before: int, delta: Delta) -> Raw | None:
@@ -197,25 +193,12 @@ class Members(BoundedTable[Member]):
 
     # Rows.
 
-    def restore(self, row: Member) -> None:
-        super().restore(row)
-        self._note(row)
-
     def take_apart(self) -> Iterator[None]:
         yield from super().take_apart()
         for parts in (self._by_channel, self._by_holder):
             while parts:
                 parts.popitem()
                 yield
-
-    def _set(self, row: Member) -> None:
-        """Put this row in the place of the one with its name, or behind all others."""
-        name = row.row_name
-        if (before := self._rows.get(name)) is not None:
-            self._forget(before, stays=True)
-        self._rows[name] = row
-        self._note(row)
-        self._changes.note(name)
 
     def _note(self, row: Member) -> None:
         name = row.row_name
@@ -227,8 +210,8 @@ class Members(BoundedTable[Member]):
                 held = self._by_holder[row.holder] = SortedList()
             held.add(name)
 
-    def _forget(self, row: Member, *, stays: bool = False) -> None:
-        """`stays`: another row of the same name takes its place."""
+    def _forget(self, row: Member) -> None:
+        """It keeps its place among the members of its channel, unless it leaves."""
         name = row.row_name
         if row.leaves_at:
             self._leaving.remove((row.leaves_at, name))
@@ -237,11 +220,6 @@ class Members(BoundedTable[Member]):
             held.remove(name)
             if not held:
                 del self._by_holder[row.holder]
-        if not stays:
-            names = self._by_channel[row.channel]
-            del names[name]
-            if not names:
-                del self._by_channel[row.channel]
 
     def check(self) -> None:
         """Assert the invariants. O(all); for tests."""

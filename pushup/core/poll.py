@@ -42,8 +42,8 @@ class Selection:
 class Poll:
     """What a client asks for: which messages, after which cursor, and how long to wait (seconds).
 
-    `stays`: once it is held it is answered again and again, until its deadline, or until an answer has `more` or
-    `closed`. A value: nothing changes it.
+    `stays`: once it is held it is answered again and again, until its deadline, or until an answer has `more`,
+    `gaps` or `closed`. A value: nothing changes it.
     """
 
     __slots__ = ("cursor", "selection", "stays", "timeout")

@@ -23,12 +23,10 @@ def here(state: StateRows, command: Here, entry: Entry, tell: Tell) -> None:
     for sequence, (channel, keys) in enumerate(_by_channel(given), entry.sequence):
         can_be_told = _can_be_told(state, channel)
         delta, before = Delta(0), state.members.count(channel)
-        for key in sorted(keys):  # as `Member.place` has those who join together
+        for key in sorted(keys):  # as a checkpoint has those who join together
             if can_be_told or state.members.member(key) is not None:
                 state.members.here(command.node, given[key], sequence, entry.time, delta)
-        if can_be_told:
-            _tell(state, channel, before, delta, sequence, tell)
-        _note_occupancy(state, channel, before, sequence, entry)
+        _changed(state, channel, before, delta, sequence, entry, tell)
 
 
 def leave(state: StateRows, command: Leave, entry: Entry, tell: Tell) -> None:
@@ -37,9 +35,7 @@ def leave(state: StateRows, command: Leave, entry: Entry, tell: Tell) -> None:
         delta, before = Delta(0), state.members.count(channel)
         for key in keys:
             state.members.leave(key, entry.time, delta)
-        if _can_be_told(state, channel):
-            _tell(state, channel, before, delta, sequence, tell)
-        _note_occupancy(state, channel, before, sequence, entry)
+        _changed(state, channel, before, delta, sequence, entry, tell)
 
 
 def ask(state: StateRows, command: Away | Gone, time: float) -> None:
@@ -67,15 +63,13 @@ def _can_be_told(state: StateRows, channel: str) -> bool:
     return not (state.limits.strict_channels or is_id(channel)) and state.channels.room_for(1) is None
 
 
-def _note_occupancy(state: StateRows, channel: str, before: int, sequence: int, entry: Entry) -> None:
-    """Have the application told if this entry has brought the first member, or taken the last one."""
+def _changed(
+    state: StateRows, channel: str, before: int, delta: Delta, sequence: int, entry: Entry, tell: Tell
+) -> None:
+    """Tell the channel, and have the application told of its first member, or that the last one has left."""
+    if _can_be_told(state, channel) and (data := state.members.message(channel, before, delta)) is not None:
+        tell(channel, data, sequence)
     is_occupied = state.members.count(channel) > 0
     if is_occupied != (before > 0) and state.rules.retention(channel).occupancy_webhooks:
         id_ = f"occupancy-{entry.epoch}-{sequence}"
         state.webhooks.occupied(id_, sequence, entry.time, channel, is_occupied=is_occupied)
-
-
-def _tell(state: StateRows, channel: str, before: int, delta: Delta, sequence: int, tell: Tell) -> None:
-    data = state.members.message(channel, before, delta)
-    if data is not None:
-        tell(channel, data, sequence)

@@ -6,6 +6,7 @@ back after any time learns whether its last publication took place (as in Kafka'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -51,10 +52,6 @@ class LastPublication(Struct, frozen=True, omit_defaults=True, gc=False, forbid_
     def row_name(self) -> str:
         return _name(self.owner, self.name)
 
-    @property
-    def place(self) -> tuple[int, str]:
-        return self.sequence, self.row_name
-
 
 class Producers(BoundedTable[LastPublication]):
     """All producers, by when they have last published."""
@@ -67,12 +64,8 @@ class Producers(BoundedTable[LastPublication]):
         return PRODUCERS_LIMIT
 
     @property
-    def next_time(self) -> None:
-        """Nothing expires."""
-        return None
-
-    def expire(self, time: float, most: int) -> None:
-        """Nothing expires."""
+    def seconds(self) -> float:
+        return math.inf
 
     def rows(self) -> Mapping[Name, LastPublication]:
         """As they are now: a publication of a producer replaces its row, which must not be missing. O(their number)."""
@@ -105,8 +98,7 @@ class Producers(BoundedTable[LastPublication]):
         elif producer.sequence > row.next and not is_lost:
             return self._conflict(row, f"{producer.sequence} leaves out some")
         if known is not None and producer.epoch > row.epoch:
-            self._rows[row.row_name] = replace(row, epoch=producer.epoch)  # in its place, that of the publication
-            self._changes.note(row.row_name)
+            self._set(replace(row, epoch=producer.epoch))  # in its place, that of the publication
         return known
 
     def is_after_loss(self, command: Publish, producer: Producer) -> bool:

@@ -36,10 +36,6 @@ class Revocation(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     def row_name(self) -> str:
         return f"{self.by}:{self.name}"
 
-    @property
-    def place(self) -> tuple[int, str]:
-        return self.sequence, self.row_name
-
 
 class Revocations(BoundedTable[Revocation]):
     """The revocations of the last time. None is dropped for another: a full table refuses."""

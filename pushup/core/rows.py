@@ -1,11 +1,10 @@
-"""Rows: the replicated state as values. Each knows what identifies it in its table, and its place there."""
+"""Rows: the replicated state as values. Each knows what identifies it in its table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Protocol
 
 from msgspec import Raw, Struct, field
@@ -24,10 +23,6 @@ class Row(Protocol):
     @property
     def row_name(self) -> Name:
         """What identifies it in its table."""
-
-    @property
-    def place(self) -> Any:
-        """A sort key: the order in which a table takes its rows from a checkpoint."""
 
 
 class ChannelRow(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
@@ -51,13 +46,6 @@ class ChannelRow(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unkno
     @property
     def row_name(self) -> str:
         return self.name
-
-    @property
-    def place(self) -> tuple[bool, int, int, str]:
-        """The open channels by id, then the closed ones by `closed_sequence` and name."""
-        if self.id:
-            return False, self.id, 0, ""
-        return True, 0, self.closed_sequence, self.name
 
     def restore(self) -> Channel:
         """That channel without its messages."""
@@ -88,10 +76,6 @@ class MessageRow(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unkno
 
     @property
     def row_name(self) -> int:
-        return self.sequence
-
-    @property
-    def place(self) -> int:
         return self.sequence
 
     def restore(self, shelf: Shelf) -> Message:
@@ -138,12 +122,12 @@ class Rows:
             self._buckets.pop(number, None)
 
     def in_order(self) -> Iterator[Any]:
-        """The rows by `place`. They must not change meanwhile."""
+        """The rows by `_place`. They must not change meanwhile."""
         for rows in self.sorting():
             yield from rows
 
     def sorting(self) -> Iterator[Iterable[Any]]:
-        """The rows by `place`, in parts. A part is empty when something was sorted, which takes a moment."""
+        """The rows by `_place`, in parts. A part is empty when something was sorted, which takes a moment."""
         runs = []
         for number in sorted(self._buckets):
             run = sorted(self._buckets[number].values(), key=_place)
@@ -161,7 +145,14 @@ class Rows:
         return bool(self._buckets)
 
 
-_place = attrgetter("place")
+def _place(row: Any) -> tuple[Any, ...]:
+    """A sort key, in whose order tables take rows from a checkpoint: by sequence, and by name if several have the same.
+
+    Open channels come by id, and then closed ones by their closing.
+    """
+    if isinstance(row, ChannelRow):
+        return not row.id, row.id or row.closed_sequence, row.name
+    return row.sequence, row.row_name
 
 
 def _bucket_of(name: Name) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from pushup.core.machine_rules import EPHEMERAL, Retention
@@ -82,7 +83,7 @@ class RetentionClass:
     def largest(self) -> Shelf:
         """The shelf that takes most; the same in every replica."""
         shelves = list(self.shelves.values())
-        return shelves[0] if len(shelves) == 1 else max(shelves, key=_bytes_and_owner)
+        return shelves[0] if len(shelves) == 1 else max(shelves, key=attrgetter("bytes", "owner"))
 
     @property
     def load(self) -> tuple[float, str]:
@@ -102,7 +103,3 @@ class Shelf:
         self.first = self.last = 0
         """The sequences of its messages at both ends; 0 if it is empty."""
         self.bytes = 0
-
-
-def _bytes_and_owner(shelf: Shelf) -> tuple[int, str]:
-    return shelf.bytes, shelf.owner

@@ -6,6 +6,7 @@ JSON. Journals and Redis keep these values, so the field names are a file format
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -95,13 +96,14 @@ class Tables:
             raise ValidationError(f"Invalid value: the row at {key!r} is called {row.row_name!r}")
         self._by_name[table].put(row)
 
-    def take(self, row: Stored) -> None:
-        """Take a row that was sent, or remove it. Raises: msgspec.DecodeError."""
-        if row.is_removed:
-            table, name = self._split(row.key)
-            self._by_name[table].remove(int(name) if table == MESSAGES else name)
-        else:
-            self.add(row.key, row.body)
+    def take(self, rows: Iterable[Stored]) -> None:
+        """Take rows that were sent, or remove them. Raises: msgspec.DecodeError."""
+        for row in rows:
+            if row.is_removed:
+                table, name = self._split(row.key)
+                self._by_name[table].remove(int(name) if table == MESSAGES else name)
+            else:
+                self.add(row.key, row.body)
 
     def _split(self, key: str) -> tuple[str, str]:
         table, _, name = key.partition("/")

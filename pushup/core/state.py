@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from functools import partial
+from operator import attrgetter
 
 from msgspec import UNSET, Raw
 
@@ -77,7 +78,7 @@ class ReplicatedState(StateRows):
         self.time = self.cache.drops.time = entry.time
         sequence += command.width
         self.cursor = Cursor(epoch, sequence)
-        self._changes.sequence = sequence
+        self.change_log.sequence = sequence
         self.touched.clear()
         if new_second or isinstance(command, Expire):
             self._expire(entry)
@@ -143,7 +144,7 @@ class ReplicatedState(StateRows):
                 expired.append(channel)
                 count += len(channel.messages or ())
             count += 1
-        expired.sort(key=_name)  # the order in which closed channels are forgotten
+        expired.sort(key=attrgetter("name"))  # the order in which closed channels are forgotten
         for channel in expired:
             self._close(channel, entry)
         while count < EXPIRE_AT_MOST and self.channels.forget_due(entry.time, entry.sequence):
@@ -154,7 +155,8 @@ class ReplicatedState(StateRows):
         if key is not None and (before := self.keys.row(key)) is not None:
             if before.fingerprint == command.fingerprint:
                 return before.outcome
-            return _key_reused()
+            text = "this key was used for other messages, and nothing was published; use a new key for each publication"
+            return KeyReused(text, field="Idempotency-Key")
         producer, after_loss = command.producer, False
         if producer is not None:
             known = self.producers.known(command, producer, entry.epoch, self.past_epochs)
@@ -274,14 +276,5 @@ class ReplicatedState(StateRows):
         self.channels.close(channel, entry.sequence, entry.time)
 
 
-def _name(channel: Channel) -> str:
-    return channel.name
-
-
 def _state(channel: Channel) -> ChannelState:
     return ChannelState(channel.id, channel.name, channel.expires)
-
-
-def _key_reused() -> KeyReused:
-    text = "this key was used for other messages, and nothing was published; use a new key for each publication"
-    return KeyReused(text, field="Idempotency-Key")

@@ -40,7 +40,8 @@ class StateRows:
         """The names that this order had before; only entries change them."""
         self.erased_sequence = 0
         """The last entry that has erased something: what is stored may contain it until that is trimmed."""
-        self._changes = changes = ChangeLog(sequence)
+        self.change_log = changes = ChangeLog(sequence)
+        """Which rows have changed; off until `note_changes` is called."""
         self.channels = Channels(self.rules, changes.of(CHANNELS), self.touched)
         """For others to read; only entries change them."""
         self.cache = MessageCache(self.rules, self.channels, changes.of(MESSAGES))
@@ -104,35 +105,17 @@ class StateRows:
 
     def note_changes(self, after: int | None = None) -> None:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
-        self._changes.start(self.cursor.sequence if after is None else after)
-
-    @property
-    def notes_changes(self) -> bool:
-        """Whether changes are recorded."""
-        return self._changes.is_on
-
-    def stop_noting(self) -> None:
-        """Record no more changes, and drop what is recorded."""
-        self._changes.stop()
-
-    def changed_names(self, after: int) -> dict[str, list[Name]]:
-        """By table, the rows that have changed after this sequence, or were removed. O(their number)."""
-        return self._changes.names(after)
-
-    @property
-    def changes_known_after(self) -> int:
-        """The sequence after which changes are recorded."""
-        return self._changes.start_sequence
+        self.change_log.start(self.cursor.sequence if after is None else after)
 
     @property
     def changed_count(self) -> int:
         """How many rows have changed; sequences, if these are more."""
-        return max(len(self._changes), self.cursor.sequence - self._changes.start_sequence)
+        return max(len(self.change_log), self.cursor.sequence - self.change_log.start_sequence)
 
     def changes(self, after: int | None = None) -> Changes:
         """What has changed after this sequence, by default everything recorded. O(changes)."""
-        after = self._changes.start_sequence if after is None else after
-        return Changes(self.head, tuple(self.rows(self._changes.names(after))))
+        after = self.change_log.start_sequence if after is None else after
+        return Changes(self.head, tuple(self.rows(self.change_log.names(after))))
 
     def check(self) -> None:
         """Assert every invariant of every part. O(all); for tests."""

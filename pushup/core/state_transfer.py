@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pushup.core.change_log import Name
 from pushup.core.cursor import PastEpochs
 from pushup.core.rows import BUCKET
-from pushup.core.snapshot import CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, Tables, stored
+from pushup.core.snapshot import CHANNELS, MESSAGES, Changes, Head, Snapshot, Stored, stored
 from pushup.core.state import ReplicatedState
 
 PIECE = 256
@@ -65,7 +65,7 @@ class Outgoing:
         length = _length(names)
         for number in count(1):
             yield from pieces(self._state.rows(names), self._piece)
-            names, before = self._state.changed_names(self.since), length
+            names, before = self._state.change_log.names(self.since), length
             length = _length(names)
             if number == self._rounds or length <= self._last or length >= before:
                 return
@@ -90,84 +90,48 @@ def pieces(rows: Iterable[Stored], most: int) -> Iterator[Piece]:
         yield tuple(piece)
 
 
-class Incoming:
-    """A state as its pieces arrive."""
+def restoring(snapshot: Snapshot) -> tuple[ReplicatedState, Iterator[int]]:
+    """The state that the snapshot was taken of, which does not record changes yet, and the work that completes it.
 
-    def __init__(self) -> None:
-        self._tables = Tables()
-
-    def add(self, piece: Piece) -> None:
-        """Take the next piece. Raises: msgspec.DecodeError."""
-        for row in piece:
-            self._tables.take(row)
-
-    def snapshot(self, last: Changes) -> Snapshot:
-        """The state as of the last piece."""
-        self.add(last.rows)
-        return Snapshot(last.head, self._tables)
+    An item of the work is what was done for it: one for each row, a message counts once for each channel.
+    """
+    head = snapshot.head
+    state = ReplicatedState(head.limits, epoch=head.epoch, sequence=head.sequence, time=head.time)
+    state.rules.version = head.version
+    state.past_epochs = PastEpochs(head.past_epochs)
+    state.erased_sequence = head.erased_sequence
+    state.channels.last_id, state.channels.floor = head.last_id, head.floor
+    return state, _restore(state, snapshot)
 
 
-class Restoration:
-    """The state that a snapshot was taken of, under construction."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        head = snapshot.head
-        state = ReplicatedState(head.limits, epoch=head.epoch, sequence=head.sequence, time=head.time)
-        state.rules.version = head.version
-        state.past_epochs = PastEpochs(head.past_epochs)
-        state.erased_sequence = head.erased_sequence
-        state.channels.last_id, state.channels.floor = head.last_id, head.floor
-        self._state = state
-        self._work = self._restore(snapshot)
-        self.is_done = False
-
-    @property
-    def state(self) -> ReplicatedState:
-        """The state, once it `is_done`; it does not record changes yet."""
-        assert self.is_done
-        return self._state
-
-    def step(self, most: int) -> bool:
-        """Do about as much as restores `most` rows, a message once for each channel; returns whether it is done."""
-        done = 0
-        while done < most and not self.is_done:
-            work = next(self._work, None)
-            if work is None:
-                self.is_done = True
-            else:
-                done += work
-        return self.is_done
-
-    def _restore(self, snapshot: Snapshot) -> Iterator[int]:
-        """Yield how much was done, again and again."""
-        state = self._state
-        for some in snapshot.tables[CHANNELS].sorting():
+def _restore(state: ReplicatedState, snapshot: Snapshot) -> Iterator[int]:
+    for some in snapshot.tables[CHANNELS].sorting():
+        yield BUCKET // 4
+        for c in some:
+            state.channels.restore(c.restore())
+            yield 1
+    find, cache = state.channels.find, state.cache
+    for some in snapshot.tables[MESSAGES].sorting():
+        yield BUCKET // 4
+        for m in some:
+            holders = [c for c in map(find, m.channels) if c is not None and c.keeps(m.sequence)]
+            if holders:  # else all its channels have dropped it
+                cache.restore(m, holders)
+            yield len(m.channels)
+    for name, table in state.bounded.items():
+        for some in snapshot.tables[name].sorting():
             yield BUCKET // 4
-            for c in some:
-                state.channels.restore(c.restore())
+            for row in some:
+                table.restore(row)
                 yield 1
-        find, cache = state.channels.find, state.cache
-        for some in snapshot.tables[MESSAGES].sorting():
-            yield BUCKET // 4
-            for m in some:
-                holders = [c for c in map(find, m.channels) if c is not None and c.keeps(m.sequence)]
-                if holders:  # else all its channels have dropped it
-                    cache.restore(m, holders)
-                yield len(m.channels)
-        for name, table in state.bounded.items():
-            for some in snapshot.tables[name].sorting():
-                yield BUCKET // 4
-                for row in some:
-                    table.restore(row)
-                    yield 1
 
 
 def restore(snapshot: Snapshot) -> ReplicatedState:
     """The state that the snapshot was taken of, in one go. O(all)."""
-    restoration = Restoration(snapshot)
-    while not restoration.step(BUCKET):
+    state, work = restoring(snapshot)
+    for _ in work:
         pass
-    return restoration.state
+    return state
 
 
 def head_of_new_epoch(epoch: str, *states: ReplicatedState) -> Head:

@@ -65,10 +65,6 @@ class Webhook(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_
         return self.id
 
     @property
-    def place(self) -> tuple[int, str]:
-        return self.sequence, self.id
-
-    @property
     def size(self) -> int:
         """What counts against `unread_limit`."""
         return len(self.subjects) * len(self.channels) or 1
@@ -187,23 +183,11 @@ class Webhooks(BoundedTable[Webhook]):
                 self._set(replace(row, is_ready=True, next=time + READY_SECONDS))
             most -= row.size
 
-    def restore(self, row: Webhook) -> None:
-        super().restore(row)
-        self._note(row)
-
     def take_apart(self) -> Iterator[None]:
         yield from super().take_apart()
         while self._by_reader:
             self._by_reader.popitem()
             yield
-
-    def _set(self, row: Webhook) -> None:
-        """Put this row in the place of the one with its name, or behind all others."""
-        if (before := self._rows.get(row.id)) is not None:
-            self._forget(before)
-        self._rows[row.id] = row
-        self._note(row)
-        self._changes.note(row.id)
 
     def _note(self, row: Webhook) -> None:
         self._times.add((row.next, row.id))

@@ -20,7 +20,7 @@ from pushup.broadcast.work_budget import (
 )
 from pushup.core.attendance import Attendance, Away, Gone, Here, Leave
 from pushup.core.channel import Unread
-from pushup.core.commands import Close, Command, Create, Draft, Entry, Erase, Expire, Publish
+from pushup.core.commands import Claim, Close, Command, Create, Draft, Entry, Erase, Expire, Publish, Read, Told
 from pushup.core.members import GONE_AT_MOST
 from pushup.core.state import EXPIRE_AT_MOST
 from pushup.transport.framed_link import Link, framed
@@ -46,6 +46,9 @@ KEYS = tuple([("a", subject) for subject in SUBJECTS])
         (Away("n", KEYS, 1.0), MEMBER_UNITS * 50),
         (Leave(KEYS), MEMBER_UNITS * 50),
         (Gone("n", 1.0), MEMBER_UNITS * GONE_AT_MOST),
+        (Read("s", ("e1-1", "e1-2")), MEMBER_UNITS * 2),
+        (Claim(("e1-1", "e1-2", "e1-3")), MEMBER_UNITS * 3),
+        (Told(("e1-1",)), MEMBER_UNITS),
         (
             Publish((Draft(("a", "b"), Raw(b"1"), unread=Unread(1.0, SUBJECTS)), draft("a"))),
             3 + 100 // READERS_IN_UNIT,
@@ -54,7 +57,7 @@ KEYS = tuple([("a", subject) for subject in SUBJECTS])
     ids=lambda value: type(value).__name__,
 )
 def test_a_command_counts_what_it_changes(command: Command, expected: int) -> None:
-    """Messages and their readers, each once for each channel; members; and each command something besides."""
+    """Messages and their readers, each once for each channel; members; messages that are read; something besides."""
     assert units_of(command) == ENTRY_UNITS + expected
 
 

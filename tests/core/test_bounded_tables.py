@@ -15,8 +15,8 @@ from pushup.core import snapshot
 from pushup.core.bounded_table import BoundedTable, Remembered
 from pushup.core.commands import Close, Expire
 from pushup.core.rows import BUCKET, Rows
-from pushup.core.snapshot import Changes, Tables
-from pushup.core.state_transfer import Incoming, Outgoing, head_of_new_epoch, restore, rows_of_new_epoch, take_apart
+from pushup.core.snapshot import Changes, Snapshot, Tables
+from pushup.core.state_transfer import Outgoing, head_of_new_epoch, restore, rows_of_new_epoch, take_apart
 
 from .builders import EPOCH, Feed, publish
 from .saved_checkpoint import SavedCheckpoint
@@ -122,11 +122,12 @@ def test_a_journal_has_them(feed: Feed, tmp_path: Path) -> None:
 
 
 def test_another_process_gets_them(feed: Feed) -> None:
-    incoming, outgoing = Incoming(), Outgoing(feed.state)
+    incoming, outgoing = Tables(), Outgoing(feed.state)
     while not isinstance(piece := outgoing.next(), Changes):
-        incoming.add(piece)
+        incoming.take(piece)
         note(feed, "during")
-    assert restore(incoming.snapshot(piece)).snapshot() == feed.state.snapshot()
+    incoming.take(piece.rows)
+    assert restore(Snapshot(piece.head, incoming)).snapshot() == feed.state.snapshot()
     assert noted(feed) == ["y", "x", "during"]
 
 

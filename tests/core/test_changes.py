@@ -269,13 +269,13 @@ def test_changes_are_recorded_after_any_entry() -> None:
     for name in "abc":
         feed.apply(publish(name), 1.0)
     assert list(rows_of("channels", feed.state.changes(2).rows)) == ["c"]
-    assert (feed.state.changes_known_after, feed.state.changed_count) == (0, 3 + 3)
+    assert (feed.state.change_log.start_sequence, feed.state.changed_count) == (0, 3 + 3)
     feed.state.note_changes(1)
     assert list(rows_of("channels", feed.state.changes().rows)) == ["b", "c"]
-    assert (feed.state.changes_known_after, feed.state.changed_count) == (1, 2 + 2)
+    assert (feed.state.change_log.start_sequence, feed.state.changed_count) == (1, 2 + 2)
     feed.state.note_changes()
     assert feed.state.changes().rows == ()
-    assert (feed.state.changes_known_after, feed.state.changed_count) == (3, 0)
+    assert (feed.state.change_log.start_sequence, feed.state.changed_count) == (3, 0)
 
 
 def test_a_checkpoint_has_only_what_is_still_kept() -> None:

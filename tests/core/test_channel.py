@@ -61,8 +61,7 @@ def test_drops_are_remembered() -> None:
 
 def test_messages_before_a_new_channel_are_assumed_dropped() -> None:
     """The assumption is replaced by fact once the channel drops a message."""
-    channel = Channel("a")
-    channel.assume_dropped(9)
+    channel = Channel("a", dropped_sequence=9, latest_sequence=9)
     assert (channel.dropped_sequence, channel.known_dropped_sequence, channel.latest_sequence) == (9, 0, 9)
     channel.id = 1
     channel.keep(message(12, 1.0, "a"))

@@ -173,6 +173,21 @@ def test_the_floor_is_the_highest_forgotten_sequence() -> None:
     assert channels.open("new", None, 133.0).dropped_sequence == 9
 
 
+def test_channels_of_one_second_are_in_one_order() -> None:
+    """Open ones by id, closed ones by closing and name, however they were put there: checkpoints keep no order."""
+    channels = channels_of("a", "b", "c", "d")
+    for name in "dcab":
+        channels.renew(channel_of(channels, name), 5.0, 101.0)
+    assert [channels.next_due(106.0) for _ in range(4)] == list(channels)
+    for name, sequence in (("b", 8), ("d", 7), ("c", 7), ("a", 8)):
+        channels.close(channel_of(channels, name), sequence, 106.0)
+    channels.check()
+    left = []
+    while channels.forget_due(136.0, 99):
+        left.append("".join(map(str, channels.names())))
+    assert left == ["abd", "ab", "b", ""]
+
+
 def test_a_reopened_channel_remembers_its_closing() -> None:
     """It is not forgotten while it is open, and cursors from before its closing still get it."""
     channels = channels_of("a")

@@ -71,8 +71,7 @@ class Orders:
         states = self.random.choice(([self.state], [self.state, self.behind], [self.behind, self.state]))
         tables = Tables()
         head = head_of_new_epoch(self.new_name(), *states)
-        for row in rows_of_new_epoch(*states):
-            tables.take(row)
+        tables.take(rows_of_new_epoch(*states))
         self.state = self.behind = restore(Snapshot(head, tables))
         by_place = sorted(self.naive.producers.items(), key=lambda item: item[1].outcome.sequence)
         self.naive = NaiveState(LIMITS, head.epoch, last=head.sequence, time=head.time, producers=dict(by_place))

@@ -136,8 +136,7 @@ def begun_again(*states: ReplicatedState) -> ReplicatedState:
     beginning = ReplicatedState(states[-1].limits, epoch="e0")
     snapshot = beginning.snapshot()
     changes = Changes(head_of_new_epoch("e9", *states), tuple(rows_of_new_epoch(*states)))
-    for row in changes.rows:
-        snapshot.tables.take(row)
+    snapshot.tables.take(changes.rows)
     return restore(type(snapshot)(changes.head, snapshot.tables))
 
 
@@ -184,6 +183,6 @@ def test_a_producer_that_publishes_while_an_epoch_begins_is_kept() -> None:
     tables = Tables()
     for row in rows:
         keys.append(row.key)
-        tables.take(row)
+        tables.take([row])
     assert keys == ["channels/a", "producers/ p"]
     assert [(row.epoch, row.next) for row in tables["producers"].in_order()] == [(2, 1)]

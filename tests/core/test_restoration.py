@@ -8,7 +8,7 @@ from pushup.core.commands import Entry
 from pushup.core.rows import BUCKET
 from pushup.core.snapshot import Changes, Snapshot
 from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import Restoration, restore
+from pushup.core.state_transfer import restore, restoring
 
 from .builders import EPOCH, Feed, batch, draft, publish
 from .random_entries import LIMITS, random_commands
@@ -25,33 +25,26 @@ def some_snapshot() -> Snapshot:
     return feed.snapshot()
 
 
-def test_small_steps_lead_to_the_same_state() -> None:
-    """However little each step does."""
+def test_a_state_is_restored_in_small_steps() -> None:
+    """It is complete when all of the work is done."""
     snapshot = some_snapshot()
-    restoration = Restoration(snapshot)
-    steps = 1
-    while not restoration.step(10):
-        assert not restoration.is_done
-        steps += 1
-    assert steps > len(snapshot.channels) / 10
-    restoration.state.check()
-    assert restoration.state.snapshot() == restore(snapshot).snapshot() == snapshot
-    assert restoration.step(10)
+    state, work = restoring(snapshot)
+    assert sum(1 for _ in work) > len(snapshot.channels)
+    state.check()
+    assert state.snapshot() == restore(snapshot).snapshot() == snapshot
+    assert not state.change_log.is_on
 
 
-def test_a_step_does_as_much_as_asked_for() -> None:
+def test_each_row_is_a_unit_of_work() -> None:
     """Rows of all tables count alike, and messages for each channel; sorting a bucket is a step of its own."""
     feed = Feed()
     for n in range(100):
-        feed.apply(publish(f"c{n}", key=f"k{n}"), 1.0)
+        feed.apply(publish(f"c{n}", "x", key=f"k{n}"), 1.0)
     snapshot = feed.state.snapshot()
     parts = sum(1 for table in snapshot.tables.all() for _ in table.sorting())
-    restoration = Restoration(snapshot)
-    steps = 0
-    while not restoration.step(10):
-        steps += 1
-    assert sum(map(len, restoration.state.names().values())) == 300
-    assert steps == parts + 300 // 10
+    state, work = restoring(snapshot)
+    assert sum(work) == 101 + 200 + 100 + parts * (BUCKET // 4)
+    assert sum(map(len, state.names().values())) == 301
 
 
 def test_rows_in_any_order_are_put_in_order() -> None:

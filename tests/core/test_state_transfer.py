@@ -11,9 +11,9 @@ import pytest
 
 from pushup.core.bounded_table import Remembered
 from pushup.core.commands import Command, Configure, Continue, Entry
-from pushup.core.snapshot import Changes, Stored
+from pushup.core.snapshot import Changes, Snapshot, Stored, Tables
 from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import ROUNDS, Incoming, Outgoing, Piece, restore
+from pushup.core.state_transfer import ROUNDS, Outgoing, Piece, restore
 
 from .builders import EPOCH, Feed, publish
 from .random_entries import LIMITS, random_commands
@@ -30,13 +30,14 @@ def sent(piece: Piece | Changes) -> Piece | Changes:
 
 def arrived(outgoing: Outgoing, between: Callable[[], object] = lambda: None) -> ReplicatedState:
     """The state that all pieces make, with something done before each."""
-    incoming = Incoming()
+    incoming = Tables()
     while True:
         between()
         piece = sent(outgoing.next())
         if isinstance(piece, Changes):
-            return restore(incoming.snapshot(piece))
-        incoming.add(piece)
+            incoming.take(piece.rows)
+            return restore(Snapshot(piece.head, incoming))
+        incoming.take(piece)
 
 
 def pieces_of(outgoing: Outgoing) -> tuple[list[Piece], Changes]:
@@ -155,7 +156,7 @@ def test_the_last_piece_is_small() -> None:
             feed.apply(publish(f"c{read % 50}"), 1001.0)
 
     assert arrived(outgoing, publish_some).snapshot() == feed.state.snapshot()
-    assert sum(map(len, feed.state.changed_names(outgoing.since).values())) <= 5
+    assert sum(map(len, feed.state.change_log.names(outgoing.since).values())) <= 5
     assert 2 <= len(set(began)) < ROUNDS
 
 
@@ -174,12 +175,12 @@ def test_keys_that_are_read_twice_are_there_once() -> None:
     feed = Feed()
     feed.apply(publish("a", key="before"), 1000.0)
     feed.state.note_changes()
-    outgoing, incoming = Outgoing(feed.state), Incoming()
+    outgoing, incoming = Outgoing(feed.state), Tables()
     feed.apply(publish("a", key="one"), 1000.0)
     feed.apply(publish("a", key="two"), 1000.0)
     pieces, last = pieces_of(outgoing)
     assert [keys_in(piece) for piece in pieces] == [["before", "one", "two"]]
     assert keys_in(last.rows) == ["one", "two"]
-    for piece in pieces:
-        incoming.add(piece)
-    assert restore(incoming.snapshot(last)).keys.names() == ["before", "one", "two"]
+    for piece in (*pieces, last.rows):
+        incoming.take(piece)
+    assert restore(Snapshot(last.head, incoming)).keys.names() == ["before", "one", "two"]

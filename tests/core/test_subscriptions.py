@@ -347,6 +347,25 @@ def test_no_poll_stays_when_a_channel_was_closed() -> None:
     assert [holder for holder, _ in feed.deliver()] == ["other"]
 
 
+def test_no_poll_stays_when_a_channel_was_lost() -> None:
+    """As when it was closed: in an order that begins anew, another channel may have its name at once, or soon."""
+    feed, lost = Feed(), [("a", "lost")]
+    feed.apply(Create("a"), 1.0)
+    feed.hold(Poll(Selection(("1000",)), Cursor(EPOCH, 1), 10.0, stays=True), 1.0, "by id")
+    feed.hold(Poll(Selection(("a",)), Cursor(EPOCH, 1), 10.0), 1.0, "by name")
+    other = Feed()
+    other.state = ReplicatedState(feed.limits, epoch="e2")
+    other.apply(publish("a"), 2.0)
+    feed.use(other.state)
+    told = {holder: (gaps(answer), ids(answer)) for holder, answer in feed.deliver()}
+    assert told == {"by id": (lost, []), "by name": (lost, [1])}
+    assert feed.polls.count == 0
+    feed.apply(publish("a"), 3.0)
+    assert feed.deliver() == []
+    with pytest.raises(UnknownChannel):
+        feed.ask(poll("1000", cursor="e2-1"))
+
+
 def test_equal_polls_share_one_answer() -> None:
     """Polls with the same selection that wait for the same next message get the same object, whatever their cursors."""
     feed = Feed()

@@ -75,26 +75,6 @@ def test_one_item_needs_no_tree() -> None:
     assert has_sorted_dict(tree)
 
 
-def test_the_last_item_of_a_time_is_the_one_added_last() -> None:
-    """None at a time that has none, in a tree of one and in a larger one."""
-    tree = tree_of((5.0, "b"))
-    assert [tree.last_at(time) for time in (4.0, 5.0, 6.0)] == [None, "b", None]
-    tree.add(5.0, "a")
-    tree.add(6.0, "c")
-    assert [tree.last_at(time) for time in (4.0, 5.0, 6.0)] == [None, "a", "c"]
-
-
-def test_the_items_of_one_time_are_in_the_order_in_which_they_were_added() -> None:
-    """None at a time that has none, in a tree of one and in a larger one."""
-    tree = tree_of()
-    assert list(tree.at(0.0)) == []
-    tree.add(5.0, "b")
-    assert [list(tree.at(time)) for time in (4.0, 5.0, 6.0)] == [[], ["b"], []]
-    tree.add(5.0, "a")
-    tree.add(6.0, "c")
-    assert [list(tree.at(time)) for time in (4.0, 5.0, 6.0, 7.0)] == [[], ["b", "a"], ["c"], []]
-
-
 def test_an_item_may_be_due_at_several_times() -> None:
     """The same item at two times is two entries, whichever was first."""
     assert list(tree_of((3.0, "a"), (5.0, "a"))) == ["a", "a"]

@@ -383,8 +383,7 @@ class Model:
         states = self.random.choice(([self.feed.state], [ReplicatedState(self.feed.limits), self.feed.state]))
         head = head_of_new_epoch(self.new_name(), *states)
         tables = Tables()
-        for row in rows_of_new_epoch(*states):
-            tables.take(row)
+        tables.take(rows_of_new_epoch(*states))
         self.use(restore(Snapshot(head, tables)))
         self.naive.epoch, self.naive.past, self.naive.last = head.epoch, {}, head.sequence
         self.seen["a loss"] += 1
@@ -426,8 +425,7 @@ def test_of_two_states_that_which_went_further_begins_the_next_epoch() -> None:
     feed.apply(Claim((id_of(1),)), 110.0)
     for states in ([feed.state, behind.state], [behind.state, feed.state]):
         tables = Tables()
-        for row in rows_of_new_epoch(*states):
-            tables.take(row)
+        tables.take(rows_of_new_epoch(*states))
         again = restore(Snapshot(head_of_new_epoch("e2", *states), tables))
         rows = [again.webhooks.row(id_of(number)) for number in (1, 2, 3)]
         assert rows == [feed.state.webhooks.row(id_of(number)) for number in (1, 2, 3)]

@@ -153,11 +153,8 @@ BUGS = (
         "channels that are due in the same second expire in the order in which a node learned of them",
         "PushUp 0.1: replicas differed",
         (
-            Edit(
-                "pushup/core/time_tree.py",
-                "        if due in self._unsorted:\n            return",
-                "        if False:\n            return",
-            ),
+            Edit(CHANNELS, 'attrgetter("due", "id")', 'attrgetter("due")'),
+            Edit(CHANNELS, 'attrgetter("due", "closed_sequence", "name")', 'attrgetter("due")'),
         ),
     ),
     Bug(
@@ -190,7 +187,9 @@ BUGS = (
         "save before apply",
         (
             Edit(
-                STATE, "        self._changes.sequence = sequence\n", "        self._changes.sequence = sequence - 1\n"
+                STATE,
+                "        self.change_log.sequence = sequence\n",
+                "        self.change_log.sequence = sequence - 1\n",
             ),
         ),
     ),
@@ -198,7 +197,7 @@ BUGS = (
         "key-forgotten-at-a-restart",
         "idempotency keys are not restored from the checkpoint",
         "keys in memory only",
-        (Edit("pushup/core/state_transfer.py", "                    table.restore(row)\n", ""),),
+        (Edit("pushup/core/state_transfer.py", "                table.restore(row)\n", ""),),
     ),
     Bug(
         "key-not-remembered",

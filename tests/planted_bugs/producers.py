@@ -38,8 +38,8 @@ BUGS = (
         (
             Edit(
                 PRODUCERS,
-                "  # in its place, that of the publication\n            self._changes.note(row.row_name)\n",
-                "\n",
+                "            self._set(replace(row, epoch=producer.epoch))",
+                "            self._rows[row.row_name] = replace(row, epoch=producer.epoch)",
             ),
         ),
         test="tests/core/test_changes.py",
@@ -52,7 +52,7 @@ BUGS = (
         (
             Edit(
                 PRODUCERS,
-                "            self._rows[row.row_name] = replace(row, epoch=producer.epoch)",
+                "            self._set(replace(row, epoch=producer.epoch))",
                 "            self._keep(replace(row, epoch=producer.epoch))",
             ),
         ),
@@ -103,9 +103,9 @@ BUGS = (
         (
             Edit(
                 "pushup/core/state_transfer.py",
-                "        for name, table in state.bounded.items():\n            for some in",
-                '        for name, table in state.bounded.items():\n            if name == "producers":\n'
-                "                continue\n            for some in",
+                "    for name, table in state.bounded.items():\n        for some in",
+                '    for name, table in state.bounded.items():\n        if name == "producers":\n'
+                "            continue\n        for some in",
             ),
         ),
         family="p",

@@ -35,7 +35,7 @@ BUGS = (
         "shortest-prefix-wins",
         "of several matching policies, the one with the shortest prefix applies",
         NEAR,
-        (Edit(RULES, "key=_prefix_length, reverse=True)", "key=_prefix_length)"),),
+        (Edit(RULES, "len(policy.prefix), reverse=True)", "len(policy.prefix))"),),
         test="tests/core/test_core_model.py",
         why=SOON,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.planted_bugs.bug import Bug, Edit
 
 WEBHOOKS, CALLER = "pushup/core/webhooks.py", "pushup/node/webhook_caller.py"
-STREAMING = "pushup/net/api/streaming.py"
+TABLES, STREAMING = "pushup/core/bounded_table.py", "pushup/net/api/streaming.py"
 
 TABLE = "tests/core/test_webhooks.py"
 
@@ -150,9 +150,10 @@ BUGS = (
         "an index that is not part of what is stored",
         (
             Edit(
-                WEBHOOKS,
-                "        super().restore(row)\n        self._note(row)\n",
-                "        super().restore(row)\n        self._note(row)\n        self._by_reader.clear()\n",
+                TABLES,
+                "        self._rows[row.row_name] = row\n        self._note(row)\n",
+                "        self._rows[row.row_name] = row\n        self._note(row)\n"
+                "        getattr(self, '_by_reader', {}).clear()\n",
             ),
             Edit(WEBHOOKS, "            ids = self._by_reader[reader]\n            del ids[row.id]\n",
                  "            ids = self._by_reader.get(reader, {})\n            ids.pop(row.id, None)\n"),
@@ -164,7 +165,7 @@ BUGS = (
         "claims-not-saved",
         "a row that changes is not in the next checkpoint",
         "as snapshot-without-a-field",
-        (Edit(WEBHOOKS, "        self._note(row)\n        self._changes.note(row.id)\n", "        self._note(row)\n"),),
+        (Edit(TABLES, "        self._note(row)\n        self._changes.note(name)\n", "        self._note(row)\n"),),
         family="n",
     ),
     Bug(

@@ -21,8 +21,7 @@ from pushup.broadcast.work_budget import Pace, Turns, free, restored, work_of
 from pushup.core.commands import Ack, Command, Confirmation, Entry
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.errors import PushUpError, Refusal
-from pushup.core.snapshot import Changes
-from pushup.core.state_transfer import Incoming
+from pushup.core.snapshot import Changes, Snapshot, Tables
 from pushup.service_tree import Periodic
 from pushup.transport.framed_link import Link, Silence
 
@@ -77,7 +76,7 @@ class HubBroadcast:
         self._marks = count(1)
         self._confirmations: dict[int, tuple[OnConfirmation, IDelayedCall]] = {}
         self._pieces = 0
-        self._incoming: Incoming | None = Incoming()  # until there is a state
+        self._incoming: Tables | None = Tables()  # until there is a state
         self._is_stopped = False
         self._trouble: PushUpError | None = Refusal.LOADING()
         self._silence, self._arrivals = Silence(clock, BEAT_SECONDS), 0  # arrivals on the link at the last look
@@ -184,7 +183,7 @@ class HubBroadcast:
                 self._commands.next_number = number
             case frames.Part(rows):
                 assert self._incoming is not None
-                self._incoming.add(rows)
+                self._incoming.take(rows)
                 self._pieces += 1
                 if self._pieces % LARGE_PIECES == 0:
                     self._on_large()
@@ -224,7 +223,8 @@ class HubBroadcast:
         """Begin with the state that was handed over; what comes after it waits."""
         assert self._incoming is not None
         self._link.hold()
-        snapshot = self._incoming.snapshot(last)
+        self._incoming.take(last.rows)
+        snapshot = Snapshot(last.head, self._incoming)
         self._incoming = None
         self._on_large()
         pace = Pace(self._clock)

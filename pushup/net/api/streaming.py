@@ -1,9 +1,9 @@
 """Event streams: `GET /v1/events` and `POST /v1/events` (Hsu §3.2: output that accumulates).
 
 A stream is a client for which this server polls. Its poll stays when it is answered (`core.poll`); at its deadline,
-after a page that is not the last, and after a closing, the next poll begins where the answer ended. So streams and long
-polls share the cursor, the limits, the drain and whatever else a poll meets, and a client can change from one to the
-other at any cursor. The answer at the deadline is the heartbeat.
+after a page that is not the last, and after a gap or a closing, the next poll begins where the answer ended. So streams
+and long polls share the cursor, the limits, the drain and whatever else a poll meets, and a client can change from one
+to the other at any cursor. The answer at the deadline is the heartbeat.
 
 While a client is behind by more than one answer, the next poll waits until all is sent. So what accumulates in the
 output buffer is what is published while its client does not read; beyond `output_limit_bytes` the connection is closed,

@@ -42,7 +42,7 @@ def is_noting(machine: Machine) -> bool:
     """Whether the state records what changes."""
     name = f"noted {machine.hub.cursor.sequence}"
     machine.hub_publishes(publish(name))
-    return name in machine.hub.state.changed_names(0)["channels"]
+    return name in machine.hub.state.change_log.names(0)["channels"]
 
 
 def test_a_worker_gets_the_state_and_then_every_entry(machine: Machine) -> None:

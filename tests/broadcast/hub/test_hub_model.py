@@ -109,7 +109,8 @@ class Play:
             if isinstance(outcome, Published):
                 assert outcome.sequence + outcome.count - 1 <= worker.node.cursor.sequence
             elif isinstance(outcome, Unavailable):
-                assert worker.end.is_lost or isinstance(self.machine, JournaledMachine)
+                is_explained = worker.end.is_lost or "has not responded for" in outcome.operator_detail
+                assert is_explained or isinstance(self.machine, JournaledMachine)
         for worker in self.alive:
             assert worker.serves, worker.name
             assert worker.equals_hub(), worker.name
@@ -124,7 +125,6 @@ def random(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> R
     """With it, it is chosen how many turns it takes to restore the state."""
     random = Random(request.node.name)
     monkeypatch.setattr(work_budget, "TURN_UNITS", random.choice((2, 20, 1500)))
-    monkeypatch.setattr(work_budget, "STEP_UNITS", random.choice((1, 500)))
     return random
 
 
@@ -144,9 +144,6 @@ def test_with_a_broadcast_in_memory(random: Random, seed: int, logged_failures: 
     assert all(worker.broadcast.why_not_ready() is None for worker in play.alive)
     assert all("has not responded for" in line for line in logged_failures)
     logged_failures.clear()
-    for worker, (outcome,) in play.asked:
-        if isinstance(outcome, Unavailable) and not worker.end.is_lost:
-            assert "has not responded for" in outcome.operator_detail
 
 
 @pytest.mark.parametrize("seed", range(25))

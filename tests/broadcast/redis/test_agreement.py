@@ -526,7 +526,7 @@ def test_a_checkpoint_that_is_older_than_remembered_is_loaded_and_saved_again(cl
     dump = cluster.redis.dump()
     cluster.do(saver, Create("c", 500.0))
     cluster.advance(1.5)
-    assert saver.state.changes_known_after == 2
+    assert saver.state.change_log.start_sequence == 2
     held = [node.hold(poll("a", cursor=node.cursor, timeout=60.0)) for node in cluster.nodes]
     cluster.redis.data[b"{pushup}:5:rows"] = dump[b"{pushup}:5:rows"]
     state = cluster.redis.data[STATE]

@@ -118,7 +118,7 @@ def test_it_is_the_state_after_one_entry(node: InMemoryNode, tmp_path: Path, see
     state = copied(parts, tmp_path / "copy")
     assert state.cursor.sequence >= before
     assert state.snapshot() == snapshots[state.cursor.sequence]
-    assert not node.state.notes_changes, "nobody else wants to know"
+    assert not node.state.change_log.is_on, "nobody else wants to know"
 
 
 def test_changes_are_recorded_for_the_broadcast_as_well(node: InMemoryNode, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_changes_are_recorded_for_the_broadcast_as_well(node: InMemoryNode, tmp_
     assert copied([body_of(exchange)], tmp_path / "copy").snapshot() == node.state.snapshot()
     publish(node, 10)
     assert follower.changed_count == 10 + 10 + 1, "messages, those that they evict, and their channel"
-    assert node.state.notes_changes
+    assert node.state.change_log.is_on
 
 
 class Worker(AroundMemory):
