@@ -32,7 +32,6 @@ from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
-from pushup.core.limits import Limits
 from pushup.core.members import ChannelPresence
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
@@ -66,10 +65,6 @@ class Follower(Protocol):
     def cursor(self) -> Cursor:
         """The last entry applied; its epoch is empty while the node has no state."""
 
-    @property
-    def time(self) -> float:
-        """The time of the last entry applied, seconds since the epoch."""
-
     def apply(self, entry: Entry) -> Outcome:
         """Apply the next entry. Raises: OutOfOrder if it is not the next one."""
 
@@ -82,18 +77,6 @@ class Follower(Protocol):
 
     def note_changes(self, after: int | None = None) -> None:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
-
-    @property
-    def version(self) -> int:
-        """The version of the state machine."""
-
-    @property
-    def limits(self) -> Limits:
-        """The limits by which entries are carried out."""
-
-    @property
-    def changes_known_after(self) -> int:
-        """`changes` knows of all changes after this sequence, and not of those before."""
 
     @property
     def changed_count(self) -> int:
@@ -114,18 +97,6 @@ class HoldsState:
     @property
     def cursor(self) -> Cursor:
         return self.state.cursor
-
-    @property
-    def time(self) -> float:
-        return self.state.time
-
-    @property
-    def version(self) -> int:
-        return self.state.version
-
-    @property
-    def limits(self) -> Limits:
-        return self.state.limits
 
     # Also for the HTTP interface.
 
@@ -187,10 +158,6 @@ class HoldsState:
     def note_changes(self, after: int | None = None) -> None:
         self._wanted = self.state.cursor.sequence if after is None else after
         self.state.note_changes(self._wanted if self.outgoing is None else min(self._wanted, self.outgoing.since))
-
-    @property
-    def changes_known_after(self) -> int:
-        return self.state.changes_known_after
 
     @property
     def changed_count(self) -> int:

@@ -111,13 +111,13 @@ class Journal(OneNode):
         self._progress_mark.begin(follower.cursor)
         self._begin_checkpoint(state.changes_known_after)  # not the end, if the start could not be saved
         self._rewrite_soon()
-        warn_if_behind(follower.time - self._steady_time())
+        warn_if_behind(state.time - self._steady_time())
 
     def why_not_ready(self) -> PushUpError | None:
         return self._trouble or (None if self._stopped is None else Refusal.STOPPING())
 
     def now(self) -> float:
-        return max(self._follower.time, self._steady_time())
+        return max(self._follower.state.time, self._steady_time())
 
     def metrics(self) -> list[Metric]:
         text = "Time to write a group of publications to the disk and have it synced"

@@ -118,7 +118,7 @@ class HubBroadcast:
         self._send(frames.Confirm(number))
 
     def now(self) -> float:
-        return max(self._follower.time, self._uptime() + self._ahead)
+        return max(self._follower.state.time, self._uptime() + self._ahead)
 
     def find_end(self, on_end: OnEnd) -> None:
         self._ends.append(on_end)
@@ -210,7 +210,7 @@ class HubBroadcast:
         """Apply each entry, and answer its publisher if that waits here."""
         answer = self._commands.answer
         for entry, number in zip(entries, numbers, strict=True):
-            yield work_of(entry, self._follower.time)
+            yield work_of(entry, self._follower.state.time)
             if self._is_stopped:
                 return
             try:

@@ -119,7 +119,7 @@ class FirstNode:
     async def act(self, log: RedisLog, report: Report, nodes: list[NodeReport]) -> None:
         """Do what is due after a report. Raises: Diverged."""
         if report.tail.epoch == self._replica.cursor.epoch and self._saver.is_due(report.saved):
-            if report.saved < self._replica.follower.changes_known_after:
+            if report.saved < self._replica.follower.state.changes_known_after:
                 # Redis has lost the last save. What has changed since the one before is not known here any more.
                 self._replica.forget()
                 raise Diverged("the checkpoint in Redis is older than the changes that this node remembers")
@@ -139,9 +139,9 @@ class FirstNode:
         command: Upgrade | Configure | None = None
         if not report.complete or report.tail.tag != self._replica.tag:
             return
-        if version > follower.version:
+        if version > follower.state.version:
             command = Upgrade(version)
-        elif bytes(limits) != encode(follower.limits) and all(node.limits == limits for node in nodes):
+        elif bytes(limits) != encode(follower.state.limits) and all(node.limits == limits for node in nodes):
             command = Configure(json.decode(limits, type=Limits))
         if self._settled.lasts("" if command is None else repr(command)) < SETTLED_SECONDS or command is None:
             return
