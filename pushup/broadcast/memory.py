@@ -1,11 +1,11 @@
-"""The broadcast of one process: a counter and a clock. Messages are lost when the process ends."""
+"""The broadcast of one process. Messages are lost when it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
-from pushup.core.commands import Command, Continue, Entry
+from pushup.core.commands import Command, Entry
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
@@ -20,8 +20,6 @@ class MemoryBroadcast(OneNode):
         self._epoch = epoch
         self._limits = limits
         self._steady_time = steady_time
-        self._next = 1
-        self._time = 0.0
 
     def start(self, follower: Follower) -> None:
         self._follower = follower
@@ -31,15 +29,11 @@ class MemoryBroadcast(OneNode):
         pass
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
-        self._time = self.now()
-        entry = Entry(self._epoch, self._next, self._time, command)
-        self._next += command.width
-        if type(command) is Continue:
-            self._epoch = command.epoch
-        on_outcome(self._follower.apply(entry))
+        last = self._follower.state.cursor
+        on_outcome(self._follower.apply(Entry(last.epoch, last.sequence + 1, self.now(), command)))
 
     def now(self) -> float:
-        return max(self._time, self._steady_time())
+        return max(self._follower.state.time, self._steady_time())
 
     def find_end(self, on_end: OnEnd) -> None:
         on_end(self._follower.cursor)
