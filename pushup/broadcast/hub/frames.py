@@ -9,7 +9,6 @@ from msgspec.structs import force_setattr
 from pushup.broadcast import Member
 from pushup.broadcast.admission import size_of
 from pushup.core.commands import Command, Entry, Publish
-from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError, Refusal
 from pushup.core.snapshot import Changes
 from pushup.core.state_transfer import Piece
@@ -98,10 +97,6 @@ class End(Struct, frozen=True, tag="end", array_like=True, forbid_unknown_fields
 
     epoch: str
     sequence: int
-
-    @property
-    def cursor(self) -> Cursor:
-        return Cursor(self.epoch, self.sequence)
 
 
 class Mark(Struct, frozen=True, tag="mark", array_like=True, forbid_unknown_fields=True):

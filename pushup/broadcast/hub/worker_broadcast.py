@@ -190,8 +190,8 @@ class HubBroadcast:
                     self._on_large()
             case frames.Last(changes):
                 Deferred.fromCoroutine(self._restore(changes)).addErrback(self._not_restored)
-            case frames.End():
-                self._ends.popleft()(message.cursor)
+            case frames.End(epoch, sequence):
+                self._ends.popleft()(Cursor(epoch, sequence))
             case frames.Mark(number):
                 self._send(frames.Passed(number))
             case frames.Confirmed(number, workers):
