@@ -134,7 +134,7 @@ def followed(file: JournalFile, checkpoint: Snapshot) -> ReplicatedState:
 def _begin_again(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:
     """An epoch that continues nothing: the open channels and the bounded tables stay, messages do not. O(all)."""
     head = replace(head_of_new_epoch(name, state), version=LATEST_VERSION, limits=limits)
-    file.start_over(Changes(head, tuple(rows_of_new_epoch(state))))
+    file.save(Changes(head, tuple(rows_of_new_epoch(state))), starts_over=True)
     beginning = file.load()
     assert beginning is not None
     return restore(beginning)
