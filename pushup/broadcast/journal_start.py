@@ -87,12 +87,6 @@ def open_journal(
             state = _continue(file, state, name, limits)
         if not file.cluster:
             file.found(cluster or state.cursor.epoch)
-    except OutOfOrder as error:
-        file.close()
-        raise JournalError(file.damaged(str(error))) from None
-    except VersionTooNew as error:
-        file.close()
-        raise NotUnderstood(str(path), str(error), IN_A_JOURNAL) from None
     except NotSaved:
         file.cluster = cluster
         raise
@@ -123,11 +117,17 @@ def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limi
 
 
 def followed(file: JournalFile, checkpoint: Snapshot) -> ReplicatedState:
-    """The state after all entries of the file. Raises: JournalError, NotUnderstood, OutOfOrder, VersionTooNew."""
+    """The state after all entries of the file. Raises: JournalError, NotUnderstood."""
     state = restore(checkpoint)
     state.note_changes()
-    for entry in file.entries():
-        state.apply(entry)
+    try:
+        state.rules.require(state.version)
+        for entry in file.entries():
+            state.apply(entry)
+    except OutOfOrder as error:
+        raise JournalError(file.damaged(str(error))) from None
+    except VersionTooNew as error:
+        raise NotUnderstood(str(file.path), str(error), IN_A_JOURNAL) from None
     return state
 
 

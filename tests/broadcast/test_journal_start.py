@@ -365,3 +365,19 @@ def test_a_journal_of_a_newer_release_is_left_alone(path: Path) -> None:
             open_journal(path, Limits(), name_epoch, None)
     with closing(JournalFile(path)) as file:
         assert len(list(file.entries())) == 1
+
+
+@pytest.mark.parametrize("mark", [None, Mark("e1", 30)])
+def test_a_checkpoint_of_a_newer_release_is_left_alone(
+    state: Snapshot, start: Start, path: Path, mark: Mark | None
+) -> None:
+    """Also if entries are missing after it; and it is not a copy that can be restored."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("DELETE FROM entries")
+        newer = "UPDATE state SET value = json_set(value, '$.version', ?) WHERE name = 'checkpoint'"
+        assert database.execute(newer, (LATEST_VERSION + 1,)).rowcount == 1
+    before = path.read_bytes()
+    for use in (partial(start, mark), partial(verify, path)):
+        with pytest.raises(NotUnderstood, match=rf"{path} contains something .* version {LATEST_VERSION + 1} "):
+            use()
+    assert path.read_bytes() == before
