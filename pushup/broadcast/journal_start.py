@@ -25,7 +25,7 @@ from twisted.logger import Logger
 from pushup.broadcast.formats import IN_A_JOURNAL, NotUnderstood
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.progress_mark import Mark, lacks, mark_path
-from pushup.core.commands import Command, Configure, Continue, Entry
+from pushup.core.commands import Command, Configure, Continue, Entry, Upgrade
 from pushup.core.cursor import Cursor, is_of_one_cluster, order_of
 from pushup.core.errors import OutOfOrder, VersionTooNew
 from pushup.core.limits import Limits
@@ -99,10 +99,10 @@ def open_journal(
 
 def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:
     """The same order under this name, with the latest version and these limits."""
-    if state.version < LATEST_VERSION:
-        # Without an entry: that would take a place under the old name, and a cursor of what was lost there look valid.
-        state.rules.version = LATEST_VERSION
+    # The name comes first: with a place under the old one, a cursor of what was lost there would look valid.
     commands: tuple[Command, ...] = (Continue(name),)
+    if state.version < LATEST_VERSION:
+        commands += (Upgrade(LATEST_VERSION),)
     if state.limits != limits:
         commands += (Configure(limits),)
     for command in commands:

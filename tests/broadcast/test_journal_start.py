@@ -296,6 +296,29 @@ def test_a_start_while_the_disk_is_full(
     logged_failures.clear()
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_journal_of_an_earlier_version_gets_the_latest(
+    state: Snapshot, path: Path, logged_failures: list[str], *, full: bool
+) -> None:
+    """After the new name; if the disk is full at the start, when there is room."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        earlier = "UPDATE state SET value = json_set(value, '$.version', 1) WHERE name = 'checkpoint'"
+        assert database.execute(earlier).rowcount == 1
+    node = JournaledReplica(path, file=partial(FullDisk, full=full))
+    assert isinstance(node.file, FullDisk)
+    assert node.state.version == (1 if full else LATEST_VERSION)
+    node.file.full = False
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.run()
+    assert (node.state.version, node.cursor) == (LATEST_VERSION, Cursor("e2", 7))
+    node.stop_at_once()
+    with closing(JournalFile(path)) as file:
+        found = file.load()
+    assert found is not None
+    assert (found.head.version, found.head.sequence) == (LATEST_VERSION, 7)
+    logged_failures.clear()
+
+
 def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Path, logged_failures: list[str]) -> None:
     """Nothing is written, and the next start finds what this one found."""
     before = path.read_bytes()
