@@ -245,10 +245,21 @@ class Broadcast(Protocol):
 
 
 class OneNode:
-    """What a broadcast of one node answers about others."""
+    """What the broadcasts of one node have in common."""
 
     is_current = True
     node_id = "1"
+    _follower: Follower  # set by `start`
+
+    def __init__(self, steady_time: Callable[[], float]) -> None:
+        """`steady_time` returns seconds since the epoch (`pushup.clock`)."""
+        self._steady_time = steady_time
+
+    def now(self) -> float:
+        return max(self._follower.state.time, self._steady_time())
+
+    def find_end(self, on_end: OnEnd) -> None:
+        on_end(self._follower.cursor)  # entries that are being written cannot be in any cursor yet
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         # The only node has applied every entry that was acknowledged.

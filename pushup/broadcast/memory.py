@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
+from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome
 from pushup.core.commands import Command, Entry
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
@@ -12,14 +12,12 @@ from pushup.core.state import ReplicatedState
 
 
 class MemoryBroadcast(OneNode):
-    """Orders and applies each command at once. `steady_time` returns seconds since the epoch (`pushup.clock`)."""
-
-    _follower: Follower  # set by `start`
+    """Orders and applies each command at once."""
 
     def __init__(self, *, epoch: str, limits: Limits, steady_time: Callable[[], float]) -> None:
+        super().__init__(steady_time)
         self._epoch = epoch
         self._limits = limits
-        self._steady_time = steady_time
 
     def start(self, follower: Follower) -> None:
         self._follower = follower
@@ -31,12 +29,6 @@ class MemoryBroadcast(OneNode):
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
         last = self._follower.state.cursor
         on_outcome(self._follower.apply(Entry(last.epoch, last.sequence + 1, self.now(), command)))
-
-    def now(self) -> float:
-        return max(self._follower.state.time, self._steady_time())
-
-    def find_end(self, on_end: OnEnd) -> None:
-        on_end(self._follower.cursor)
 
     @property
     def waiting_bytes(self) -> int:
