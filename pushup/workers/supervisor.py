@@ -132,11 +132,9 @@ class Supervisor:
 
     def _reasons(self) -> list[str]:
         """Why workers cannot serve clients: one for each that cannot."""
-        workers = [(number, self._workers.get(number)) for number in range(1, self._size + 1)]
-        reasons = [
-            (number, "it is not running" if worker is None else worker.why_not_ready) for number, worker in workers
-        ]
-        return [f"worker {number}: {reason}" for number, reason in reasons if reason is not None]
+        reasons: dict[int, str | None] = dict.fromkeys(range(1, self._size + 1), "it is not running")
+        reasons |= {worker.number: worker.why_not_ready for worker in self._workers.values()}
+        return [f"worker {number}: {reason}" for number, reason in reasons.items() if reason is not None]
 
     # One worker.
 
