@@ -79,6 +79,10 @@ class Follower(Protocol):
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
 
     @property
+    def changes_known_after(self) -> int:
+        """`changes` knows of all changes after this sequence, and not of those before."""
+
+    @property
     def changed_count(self) -> int:
         """The cost of `changes`: the number of sequences and channels recorded."""
 
@@ -158,6 +162,10 @@ class HoldsState:
     def note_changes(self, after: int | None = None) -> None:
         self._wanted = self.state.cursor.sequence if after is None else after
         self.state.note_changes(self._wanted if self.outgoing is None else min(self._wanted, self.outgoing.since))
+
+    @property
+    def changes_known_after(self) -> int:
+        return self.state.changes_known_after
 
     @property
     def changed_count(self) -> int:

@@ -339,7 +339,7 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/leader.py",
-                "            if report.saved < self._replica.follower.state.changes_known_after:\n",
+                "            if report.saved < self._replica.follower.changes_known_after:\n",
                 "            if False:\n",
             ),
         ),

@@ -237,7 +237,7 @@ class Heartbeat:
         if not 0 <= report.saved <= tail.sequence:
             raise Diverged(f"the checkpoint is at {report.saved}, and the log ends at {tail.sequence}")
         follower = replica.follower
-        if report.saved > follower.state.changes_known_after:
+        if report.saved > follower.changes_known_after:
             follower.note_changes(min(report.saved, follower.cursor.sequence))
         first = min(nodes, key=lambda node: (bool(node.stuck_at), node.id))  # there is this node, at least
         if first.id == self._node_id and self._acting is None:

@@ -119,7 +119,7 @@ class FirstNode:
     async def act(self, log: RedisLog, report: Report, nodes: list[NodeReport]) -> None:
         """Do what is due after a report. Raises: Diverged."""
         if report.tail.epoch == self._replica.cursor.epoch and self._saver.is_due(report.saved):
-            if report.saved < self._replica.follower.state.changes_known_after:
+            if report.saved < self._replica.follower.changes_known_after:
                 # Redis has lost the last save. What has changed since the one before is not known here any more.
                 self._replica.forget()
                 raise Diverged("the checkpoint in Redis is older than the changes that this node remembers")

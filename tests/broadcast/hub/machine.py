@@ -52,6 +52,10 @@ class Node(HoldsState):
         raise AssertionError("a worker keeps no journal")
 
     @property
+    def changes_known_after(self) -> int:
+        raise AssertionError("a worker keeps no journal")
+
+    @property
     def changed_count(self) -> int:
         raise AssertionError("a worker keeps no journal")
 

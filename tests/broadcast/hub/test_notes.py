@@ -61,7 +61,7 @@ def check(hub: Hub, saved: int) -> None:
     assert noted(hub.changes()) == names(saved + 1, last)
     after = max(saved, last - 1)
     assert noted(hub.changes(after)) == names(after + 1, last)
-    assert hub.state.changes_known_after <= saved
+    assert hub.changes_known_after <= saved
     assert (hub.changed_count > 0) == (last > saved)
     assert last - saved <= hub.changed_count <= 2 * (last - saved)
 
@@ -75,7 +75,7 @@ def test_what_has_changed_since_it_was_saved(machine: Machine) -> None:
     check(hub, 10)
     hub.note_changes(12)
     check(hub, 12)
-    assert hub.state.changes_known_after == 12
+    assert hub.changes_known_after == 12
     assert hub.changed_count == 4
 
 
@@ -105,7 +105,7 @@ def test_saving_does_not_disturb_a_state_that_is_handed_over(machine: Machine) -
     change(machine, 3)
     hub.note_changes()
     assert (hub.changed_count, noted(hub.changes())) == (0, ([], []))
-    assert hub.state.changes_known_after == 10
+    assert hub.changes_known_after == 10
     change(machine, 2)
     check(hub, 13)
     hub.note_changes(14)
@@ -113,7 +113,7 @@ def test_saving_does_not_disturb_a_state_that_is_handed_over(machine: Machine) -
     machine.run()
     assert (worker.serves, worker.equals_hub()) == (True, True)
     check(hub, 14)
-    assert hub.state.changes_known_after == 14
+    assert hub.changes_known_after == 14
 
 
 def test_the_notes_stay_when_all_who_load_die(machine: Machine) -> None:
@@ -125,7 +125,7 @@ def test_the_notes_stay_when_all_who_load_die(machine: Machine) -> None:
     hub.note_changes(11)
     worker.end.die()
     check(hub, 11)
-    assert hub.state.changes_known_after == 11
+    assert hub.changes_known_after == 11
     machine.run()
     change(machine, 2)
     check(hub, 11)
