@@ -14,7 +14,7 @@ from math import nan
 from typing import Any, get_args
 
 import psutil
-from prometheus_client import GC_COLLECTOR, CollectorRegistry, generate_latest
+from prometheus_client import GC_COLLECTOR, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Metric  # the parts import it from here
 from twisted.logger import Logger
@@ -193,8 +193,6 @@ class MetricsPage:
         """`build`: the commit and the form of the code that runs."""
         self._build = build
         self._parts = [*parts, self._process]
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
 
     def include(self, *parts: Collect) -> None:
         """Have these parts on the page, too."""
@@ -220,7 +218,7 @@ class MetricsPage:
         yield from GC_COLLECTOR.collect()
 
     def text(self) -> bytes:
-        return generate_latest(self._registry)
+        return generate_latest(self)
 
 
 _process = psutil.Process()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -41,7 +40,6 @@ class PipeEnd:
         self.is_lost = False
         self._clock = clock
         self._buffer_bytes = buffer_bytes
-        self.producer: IPushProducer | None = None
         self._is_paused = False
         self._is_closing = False
         self._is_flushing = False
@@ -55,17 +53,13 @@ class PipeEnd:
             return
         self.unsent += data
         self.flush_soon()
-        if self.producer is not None and len(self.unsent) > self._buffer_bytes:
+        if len(self.unsent) > self._buffer_bytes:
             self._is_paused = True
-            self.producer.pauseProducing()
+            self.link.pauseProducing()
 
     def flush_soon(self) -> None:
         """`carry` lets the link add to what it sends."""
         self._is_flushing = True
-
-    def registerProducer(self, producer: IPushProducer, streaming: bool) -> None:
-        assert streaming
-        self.producer = producer
 
     def pauseProducing(self) -> None:
         self.is_reading = False
@@ -107,17 +101,15 @@ class PipeEnd:
             return
         if self._is_closing:
             self._end(ConnectionDone(), ConnectionDone())
-        elif self.producer is not None and self._is_paused:
+        elif self._is_paused:
             self._is_paused = False
-            self.producer.resumeProducing()
+            self.link.resumeProducing()
 
     def _end(self, here: Exception, there: Exception) -> None:
         for end, error in ((self, here), (self.peer, there)):
             if not end.is_lost:
                 end.is_lost = True
                 end.unsent = b""
-                if end.producer is not None:
-                    end.producer.stopProducing()
                 end.link.connectionLost(Failure(error))  # type: ignore[no-untyped-call]
 
 

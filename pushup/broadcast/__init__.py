@@ -32,7 +32,6 @@ from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome
 from pushup.core.cursor import Cursor
 from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
-from pushup.core.limits import Limits
 from pushup.core.members import ChannelPresence
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
@@ -66,10 +65,6 @@ class Follower(Protocol):
     def cursor(self) -> Cursor:
         """The last entry applied; its epoch is empty while the node has no state."""
 
-    @property
-    def time(self) -> float:
-        """The time of the last entry applied, seconds since the epoch."""
-
     def apply(self, entry: Entry) -> Outcome:
         """Apply the next entry. Raises: OutOfOrder if it is not the next one."""
 
@@ -82,14 +77,6 @@ class Follower(Protocol):
 
     def note_changes(self, after: int | None = None) -> None:
         """Record changes after this sequence, by default from now on, and drop the record of earlier ones."""
-
-    @property
-    def version(self) -> int:
-        """The version of the state machine."""
-
-    @property
-    def limits(self) -> Limits:
-        """The limits by which entries are carried out."""
 
     @property
     def changes_known_after(self) -> int:
@@ -114,18 +101,6 @@ class HoldsState:
     @property
     def cursor(self) -> Cursor:
         return self.state.cursor
-
-    @property
-    def time(self) -> float:
-        return self.state.time
-
-    @property
-    def version(self) -> int:
-        return self.state.version
-
-    @property
-    def limits(self) -> Limits:
-        return self.state.limits
 
     # Also for the HTTP interface.
 
@@ -278,10 +253,21 @@ class Broadcast(Protocol):
 
 
 class OneNode:
-    """What a broadcast of one node answers about others."""
+    """What the broadcasts of one node have in common."""
 
     is_current = True
     node_id = "1"
+    _follower: Follower  # set by `start`
+
+    def __init__(self, steady_time: Callable[[], float]) -> None:
+        """`steady_time` returns seconds since the epoch (`pushup.clock`)."""
+        self._steady_time = steady_time
+
+    def now(self) -> float:
+        return max(self._follower.state.time, self._steady_time())
+
+    def find_end(self, on_end: OnEnd) -> None:
+        on_end(self._follower.cursor)  # entries that are being written cannot be in any cursor yet
 
     def confirm(self, ack: Ack, cursor: Cursor, seconds: float, on_confirmation: OnConfirmation) -> None:
         # The only node has applied every entry that was acknowledged.

@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
+from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome
 from pushup.broadcast.admission import WaitingLimits, WaitingRoom
 from pushup.broadcast.journal_file import JournalFile
 from pushup.broadcast.journal_groups import Waiting, next_group
@@ -62,7 +62,6 @@ class Journal(OneNode):
     """A node's journal."""
 
     _file: JournalFile  # set by `start`
-    _follower: Follower
 
     def __init__(
         self,
@@ -78,14 +77,13 @@ class Journal(OneNode):
         """`open_file` opens the file and returns it with the state in it; called by `start` with the mark, and blocks.
 
         `rewriter` has no deadline: it makes the one call that may take long.
-        `steady_time` returns seconds since the epoch (`pushup.clock`).
         """
+        super().__init__(steady_time)
         self._open_file = open_file
         self._progress_mark = progress_mark
         self._helpers = helpers
         self._rewriter = rewriter
         self._clock = clock
-        self._steady_time = steady_time
         self._room = WaitingRoom(waiting_limits)
         self._waiting: deque[Waiting] = deque()
         self._group: deque[Waiting] = deque()  # those being written
@@ -111,13 +109,10 @@ class Journal(OneNode):
         self._progress_mark.begin(follower.cursor)
         self._begin_checkpoint(state.change_log.start_sequence)  # not the end, if the start could not be saved
         self._rewrite_soon()
-        warn_if_behind(follower.time - self._steady_time())
+        warn_if_behind(state.time - self._steady_time())
 
     def why_not_ready(self) -> PushUpError | None:
         return self._trouble or (None if self._stopped is None else Refusal.STOPPING())
-
-    def now(self) -> float:
-        return max(self._follower.time, self._steady_time())
 
     def metrics(self) -> list[Metric]:
         text = "Time to write a group of publications to the disk and have it synced"
@@ -137,10 +132,6 @@ class Journal(OneNode):
             self._start_next()
         else:
             on_outcome(self._room.full())
-
-    def find_end(self, on_end: OnEnd) -> None:
-        # Entries that are being written cannot be in any cursor yet.
-        on_end(self._follower.cursor)
 
     async def stop(self) -> None:
         """Finish all commands that were appended, write the mark, and close the file."""

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
@@ -79,7 +80,7 @@ class JournalFile:
 
         Raises: JournalError.
         """
-        self._path = path
+        self.path = path
         self.has_erased = False
         """Whether the file may contain messages that were erased, so that it is to be rewritten."""
         self.cluster = ""
@@ -89,15 +90,11 @@ class JournalFile:
         self._is_only_read = is_only_read
         if path.exists() and not is_only_read and not os.access(path, os.W_OK):
             raise JournalError(f"{path} is not writable")
-        try:
+        with self._errors():
             self._database = connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise self._error(error) from None
         try:
-            self._prepare()
-        except sqlite3.Error as error:
-            self._database.close()
-            raise self._error(error) from None
+            with self._errors():
+                self._prepare()
         except JournalError:
             self._database.close()
             raise
@@ -117,9 +114,9 @@ class JournalFile:
             for statement in TABLES.split(";"):
                 execute(statement)
         elif application != APPLICATION_ID:
-            raise JournalError(f"{self._path} is an SQLite database of another program; choose another path")
+            raise JournalError(f"{self.path} is an SQLite database of another program; choose another path")
         elif version != FORMAT:
-            raise JournalError(f"{other_format(str(self._path), version)}, or another path")
+            raise JournalError(f"{other_format(str(self.path), version)}, or another path")
         execute("COMMIT")
         (found,) = execute(f"PRAGMA {'integrity' if self._is_only_read else 'quick'}_check(1)").fetchone()
         if found != b"ok":
@@ -132,25 +129,24 @@ class JournalFile:
         """
         record = ""
         try:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            state = dict(self._database.execute("SELECT name, value FROM state"))
-            if not state:
-                return None
-            self.has_erased = b"erased" in state
-            self.cluster = state.get(b"cluster", b"").decode()
-            int(self.cluster or "0", 16)  # or it is not the name of an epoch
-            tables = Tables()
-            for key, body in self._database.execute("SELECT key, body FROM rows"):
-                record = f"row {key!r}: "
-                tables.add(key.decode(), body)
-            record = "head: "
-            return Snapshot(_head.decode(state[b"checkpoint"]), tables)
+            with self._errors():
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                state = dict(self._database.execute("SELECT name, value FROM state"))
+                if not state:
+                    return None
+                self.has_erased = b"erased" in state
+                self.cluster = state.get(b"cluster", b"").decode()
+                int(self.cluster or "0", 16)  # or it is not the name of an epoch
+                tables = Tables()
+                for key, body in self._database.execute("SELECT key, body FROM rows"):
+                    record = f"row {key!r}: "
+                    tables.add(key.decode(), body)
+                record = "head: "
+                return Snapshot(_head.decode(state[b"checkpoint"]), tables)
         except (msgspec.DecodeError, KeyError, ValueError) as error:
-            check_known(str(self._path), error, IN_A_JOURNAL)
+            check_known(str(self.path), error, IN_A_JOURNAL)
             raise JournalError(self.damaged(f"{record}{error}")) from None
-        except sqlite3.Error as error:
-            raise self._error(error) from None
 
     def append(self, entries: tuple[Entry, ...]) -> int:
         """Write a group of entries to the disk; returns its bytes.
@@ -158,14 +154,12 @@ class JournalFile:
         Raises: JournalError; the entries may or may not be on disk then.
         """
         body = encode(entries)
-        try:
+        with self._errors():
             if any([entry.command.__class__ is Erase for entry in entries]):  # noqa: C419  # no call for each
                 # Before the entry: without it, this does no harm.
                 self._database.execute("INSERT OR REPLACE INTO state VALUES ('erased', '')")
                 self.has_erased = True
             self._database.execute("INSERT INTO entries VALUES (?, ?)", (entries[0].sequence, body))
-        except sqlite3.Error as error:
-            raise self._error(error) from None
         return len(body)
 
     def recover(self, after: int) -> list[Entry]:
@@ -173,16 +167,14 @@ class JournalFile:
 
         Raises: JournalError.
         """
-        try:
+        with self._errors():
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             self._database.execute("INSERT OR REPLACE INTO state VALUES ('room', zeroblob(?))", (ROOM_BYTES,))
             self._database.execute("DELETE FROM state WHERE name = 'room'")
-            if self.cluster:  # which the start could not write
-                self.found(self.cluster)
-            return [entry for entry in self.entries() if entry.sequence > after]
-        except sqlite3.Error as error:
-            raise self._error(error) from None
+        if self.cluster:  # which the start could not write
+            self.found(self.cluster)
+        return [entry for entry in self.entries() if entry.sequence > after]
 
     def entries(self) -> Iterable[Entry]:
         """The entries since the checkpoint, in order.
@@ -191,35 +183,41 @@ class JournalFile:
         """
         first = 0
         try:
-            for sequence, body in self._database.execute("SELECT sequence, body FROM entries ORDER BY sequence"):
-                first = sequence
-                yield from _entries.decode(body)
+            with self._errors():
+                for sequence, body in self._database.execute("SELECT sequence, body FROM entries ORDER BY sequence"):
+                    first = sequence
+                    yield from _entries.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            check_known(str(self._path), error, IN_A_JOURNAL)
+            check_known(str(self.path), error, IN_A_JOURNAL)
             raise JournalError(self.damaged(f"entries from {first}: {error}")) from None
-        except sqlite3.Error as error:
-            raise self._error(error) from None
 
     def digests(self) -> tuple[str, str]:
         """The digest that stands in the file, and that of its rows and its head. O(all). Raises: JournalError."""
-        try:
+        with self._errors():
             stored = self._database.execute("SELECT value FROM state WHERE name = 'digest'").fetchone()
             return (stored[0].decode(errors="replace") if stored else ""), digest_of(self._database)
-        except sqlite3.Error as error:
-            raise self._error(error) from None
 
-    def save(self, changes: Changes) -> None:
+    def save(self, changes: Changes, *, starts_over: bool = False) -> None:
         """Bring the checkpoint up to date, and delete the entries that it then contains. O(changes).
 
+        `starts_over`: the changes are what a new epoch begins with, and replace everything in the file. O(all).
         Raises: JournalError; the save may or may not have happened then.
         """
         execute = self._database.execute
-        try:
+        removed = [row.key for row in changes.rows if row.is_removed]
+        kept = iter([row for row in changes.rows if not row.is_removed])
+        with self._errors():
             execute("BEGIN IMMEDIATE")
-            self._write(changes)
+            if starts_over:
+                execute("DELETE FROM entries")
+                execute("DELETE FROM rows")
+            execute("DELETE FROM rows WHERE key IN (SELECT value FROM json_each(?))", (encode(removed).decode(),))
+            while some := list(islice(kept, ROWS_AT_ONCE)):
+                insert = f"INSERT OR REPLACE INTO rows VALUES {', '.join(['(?, ?)'] * len(some))}"  # noqa: S608  # no values
+                execute(insert, [value for row in some for value in (row.key, row.body)])
+            execute("DELETE FROM entries WHERE sequence <= ?", (changes.head.sequence,))
+            execute("INSERT OR REPLACE INTO state VALUES ('checkpoint', ?)", (encode(changes.head).decode(),))
             execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._error(error) from None
 
     def rewrite(self, changes: Changes) -> None:
         """Save, and then rewrite the file, so that no byte is left of what is deleted. O(all), some 16 s for a GB.
@@ -227,55 +225,32 @@ class JournalFile:
         Raises: JournalError; it is to be repeated then.
         """
         self.save(changes)
-        try:
+        with self._errors():
             self._database.execute("VACUUM")
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._database.execute("DELETE FROM state WHERE name = 'erased'")
-        except sqlite3.Error as error:
-            raise self._error(error) from None
         self.has_erased = False
 
     def found(self, cluster: str) -> None:
         """Make this the journal of this cluster. Raises: JournalError."""
-        try:
+        with self._errors():
             self._database.execute("INSERT OR REPLACE INTO state VALUES ('cluster', ?)", (cluster,))
-        except sqlite3.Error as error:
-            raise self._error(error) from None
         self.cluster = cluster
-
-    def start_over(self, changes: Changes) -> None:
-        """Replace everything in the file by what a new epoch begins with. O(all).
-
-        Raises: JournalError.
-        """
-        execute = self._database.execute
-        try:
-            execute("BEGIN IMMEDIATE")
-            execute("DELETE FROM entries")
-            execute("DELETE FROM rows")
-            self._write(changes)
-            execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._error(error) from None
-
-    def _write(self, changes: Changes) -> None:
-        """Write changes to the checkpoint, in a transaction that is open."""
-        execute = self._database.execute
-        removed = [row.key for row in changes.rows if row.is_removed]
-        execute("DELETE FROM rows WHERE key IN (SELECT value FROM json_each(?))", (encode(removed).decode(),))
-        kept = iter([row for row in changes.rows if not row.is_removed])
-        while some := list(islice(kept, ROWS_AT_ONCE)):
-            insert = f"INSERT OR REPLACE INTO rows VALUES {', '.join(['(?, ?)'] * len(some))}"  # noqa: S608  # no values
-            execute(insert, [value for row in some for value in (row.key, row.body)])
-        execute("DELETE FROM entries WHERE sequence <= ?", (changes.head.sequence,))
-        execute("INSERT OR REPLACE INTO state VALUES ('checkpoint', ?)", (encode(changes.head).decode(),))
 
     def close(self) -> None:
         """Close the file, so that another process can open it."""
         self._database.close()
 
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turns those of SQLite into JournalErrors."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._error(error) from None
+
     def _error(self, error: sqlite3.Error) -> JournalError:
-        path, kind = self._path, getattr(error, "sqlite_errorname", "")
+        path, kind = self.path, getattr(error, "sqlite_errorname", "")
         match kind.split("_")[:2]:
             case ["SQLITE", "BUSY"]:
                 return JournalError(f"{path} is in use by another server; stop that server or choose another path")
@@ -294,6 +269,6 @@ class JournalFile:
     def damaged(self, what: str) -> str:
         """The text of an error: what is wrong with the file, and what to do."""
         return (
-            f"{self._path} is damaged ({what}); move it away and start without it or with a backup: "
+            f"{self.path} is damaged ({what}); move it away and start without it or with a backup: "
             "gaps are reported to subscribers"
         )

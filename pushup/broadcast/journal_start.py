@@ -25,7 +25,7 @@ from twisted.logger import Logger
 from pushup.broadcast.formats import IN_A_JOURNAL, NotUnderstood
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.progress_mark import Mark, lacks, mark_path
-from pushup.core.commands import Command, Configure, Continue, Entry
+from pushup.core.commands import Command, Configure, Continue, Entry, Upgrade
 from pushup.core.cursor import Cursor, is_of_one_cluster, order_of
 from pushup.core.errors import OutOfOrder, VersionTooNew
 from pushup.core.limits import Limits
@@ -87,12 +87,6 @@ def open_journal(
             state = _continue(file, state, name, limits)
         if not file.cluster:
             file.found(cluster or state.cursor.epoch)
-    except OutOfOrder as error:
-        file.close()
-        raise JournalError(file.damaged(str(error))) from None
-    except VersionTooNew as error:
-        file.close()
-        raise NotUnderstood(str(path), str(error), IN_A_JOURNAL) from None
     except NotSaved:
         file.cluster = cluster
         raise
@@ -105,10 +99,10 @@ def open_journal(
 
 def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:
     """The same order under this name, with the latest version and these limits."""
-    if state.version < LATEST_VERSION:
-        # Without an entry: that would take a place under the old name, and a cursor of what was lost there look valid.
-        state.rules.version = LATEST_VERSION
+    # The name comes first: with a place under the old one, a cursor of what was lost there would look valid.
     commands: tuple[Command, ...] = (Continue(name),)
+    if state.version < LATEST_VERSION:
+        commands += (Upgrade(LATEST_VERSION),)
     if state.limits != limits:
         commands += (Configure(limits),)
     for command in commands:
@@ -123,18 +117,24 @@ def _continue(file: JournalFile, state: ReplicatedState, name: str, limits: Limi
 
 
 def followed(file: JournalFile, checkpoint: Snapshot) -> ReplicatedState:
-    """The state after all entries of the file. Raises: JournalError, NotUnderstood, OutOfOrder, VersionTooNew."""
+    """The state after all entries of the file. Raises: JournalError, NotUnderstood."""
     state = restore(checkpoint)
     state.note_changes()
-    for entry in file.entries():
-        state.apply(entry)
+    try:
+        state.rules.require(state.version)
+        for entry in file.entries():
+            state.apply(entry)
+    except OutOfOrder as error:
+        raise JournalError(file.damaged(str(error))) from None
+    except VersionTooNew as error:
+        raise NotUnderstood(str(file.path), str(error), IN_A_JOURNAL) from None
     return state
 
 
 def _begin_again(file: JournalFile, state: ReplicatedState, name: str, limits: Limits) -> ReplicatedState:
     """An epoch that continues nothing: the open channels and the bounded tables stay, messages do not. O(all)."""
     head = replace(head_of_new_epoch(name, state), version=LATEST_VERSION, limits=limits)
-    file.start_over(Changes(head, tuple(rows_of_new_epoch(state))))
+    file.save(Changes(head, tuple(rows_of_new_epoch(state))), starts_over=True)
     beginning = file.load()
     assert beginning is not None
     return restore(beginning)

@@ -1,27 +1,23 @@
-"""The broadcast of one process: a counter and a clock. Messages are lost when the process ends."""
+"""The broadcast of one process. Messages are lost when it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from pushup.broadcast import Broadcast, Follower, OnEnd, OneNode, OnOutcome
-from pushup.core.commands import Command, Continue, Entry
+from pushup.broadcast import Broadcast, Follower, OneNode, OnOutcome
+from pushup.core.commands import Command, Entry
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
 from pushup.core.state import ReplicatedState
 
 
 class MemoryBroadcast(OneNode):
-    """Orders and applies each command at once. `steady_time` returns seconds since the epoch (`pushup.clock`)."""
-
-    _follower: Follower  # set by `start`
+    """Orders and applies each command at once."""
 
     def __init__(self, *, epoch: str, limits: Limits, steady_time: Callable[[], float]) -> None:
+        super().__init__(steady_time)
         self._epoch = epoch
         self._limits = limits
-        self._steady_time = steady_time
-        self._next = 1
-        self._time = 0.0
 
     def start(self, follower: Follower) -> None:
         self._follower = follower
@@ -31,18 +27,8 @@ class MemoryBroadcast(OneNode):
         pass
 
     def append(self, command: Command, on_outcome: OnOutcome) -> None:
-        self._time = self.now()
-        entry = Entry(self._epoch, self._next, self._time, command)
-        self._next += command.width
-        if type(command) is Continue:
-            self._epoch = command.epoch
-        on_outcome(self._follower.apply(entry))
-
-    def now(self) -> float:
-        return max(self._time, self._steady_time())
-
-    def find_end(self, on_end: OnEnd) -> None:
-        on_end(self._follower.cursor)
+        last = self._follower.state.cursor
+        on_outcome(self._follower.apply(Entry(last.epoch, last.sequence + 1, self.now(), command)))
 
     @property
     def waiting_bytes(self) -> int:

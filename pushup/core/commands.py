@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import Literal
 
 from msgspec import Raw, Struct, json
+from msgspec.structs import force_setattr
 
 from pushup.core.attendance import PresenceCommand
 from pushup.core.channel import Attributes, Unread
@@ -29,10 +30,6 @@ class Draft(Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fi
     @property
     def is_ephemeral(self) -> bool:
         return self.attributes is not None and self.attributes.ephemeral
-
-    def copy(self) -> Draft:
-        """One with its own data, which may be part of a larger buffer that should be freed."""
-        return Draft(self.channels, self.data.copy(), self.attributes, self.unread)
 
 
 class Producer(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -65,11 +62,6 @@ class Publish(Struct, frozen=True, omit_defaults=True, tag="publish", forbid_unk
     @property
     def width(self) -> int:
         return len(self.messages)
-
-    def copy(self) -> Publish:
-        """One whose messages have their own data."""
-        drafts = tuple([draft.copy() for draft in self.messages])
-        return Publish(drafts, self.key, self.owner, self.producer, self.traceparent)
 
     @property
     def is_ephemeral(self) -> bool:
@@ -212,6 +204,13 @@ Command = (
     | Continue | Upgrade | Configure
 )  # fmt: skip
 """Clients ask for those in the first line, nodes append those in the second, and their broadcasts the last three."""
+
+
+def own_data(command: Command) -> None:
+    """Give its messages data of their own: theirs is a part of what was decoded, and would keep the whole alive."""
+    if type(command) is Publish:
+        for draft in command.messages:
+            force_setattr(draft, "data", draft.data.copy())
 
 
 class Entry(Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
 LENGTH_BYTES = 4
 
@@ -47,7 +46,6 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
-@implementer(IPushProducer)
 class Link(Protocol):
     """One end of the stream, from when it is made until it ends."""
 
@@ -129,7 +127,6 @@ class Link(Protocol):
 
     def connectionMade(self) -> None:
         self.is_open = True
-        self._transport.registerProducer(self, True)
 
     def dataReceived(self, data: bytes) -> None:
         self._arrived += data
@@ -154,9 +151,6 @@ class Link(Protocol):
             self.on_room()
             if self._is_closing:
                 self.close()
-
-    def stopProducing(self) -> None:
-        """The transport has ended; `connectionLost` follows."""
 
     def _pass_on(self) -> None:
         """Pass on all complete frames, until it is held. What takes them may hold the link, and let it go on."""

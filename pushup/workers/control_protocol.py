@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Raw, Struct
@@ -70,26 +71,18 @@ ToParent = Question | Answer | Sign
 SIGN_SECONDS = 1.0
 """How often a worker sends a heartbeat."""
 
+read_by_parent: Callable[[bytes], ToParent] = msgspec.json.Decoder(ToParent).decode
+"""Raises: msgspec.DecodeError."""
+
+read_by_worker: Callable[[bytes], ToWorker] = msgspec.json.Decoder(ToWorker).decode
+"""Raises: msgspec.DecodeError."""
+
 _encode = msgspec.json.Encoder().encode
-_to_parent = msgspec.json.Decoder(ToParent)
-_to_worker = msgspec.json.Decoder(ToWorker)
 
 
 def frame(message: ToParent | ToWorker) -> bytes:
     """The bytes to send."""
     return framed(_encode(message))
-
-
-def read_by_parent(body: bytes) -> ToParent:
-    """Raises: msgspec.DecodeError."""
-    message: ToParent = _to_parent.decode(body)
-    return message
-
-
-def read_by_worker(body: bytes) -> ToWorker:
-    """Raises: msgspec.DecodeError."""
-    message: ToWorker = _to_worker.decode(body)
-    return message
 
 
 def read_begin(sock: socket.socket) -> Begin:

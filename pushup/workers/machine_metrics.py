@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 
 from msgspec import Struct
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.metrics_core import Metric
 
 NOT_ADDED_UP = frozenset((
@@ -48,17 +48,15 @@ def families(metrics: Iterable[Metric]) -> list[Family]:
 
 def counters(pages: Iterable[list[Family]]) -> list[Family]:
     """The sums of all that only grows."""
-    return list(_merged({str(number): page for number, page in enumerate(pages)}, with_gauges=False).values())
+    return _merged({str(number): page for number, page in enumerate(pages)}, with_gauges=False)
 
 
 def one_page(pages: Mapping[str, list[Family]]) -> bytes:
     """The text of all pages, by the name of the process that each is of."""
-    registry = CollectorRegistry()
-    registry.register(_Collector(list(_merged(pages, with_gauges=True).values())))
-    return generate_latest(registry)
+    return generate_latest(_Page(_merged(pages, with_gauges=True)))
 
 
-def _merged(pages: Mapping[str, list[Family]], *, with_gauges: bool) -> dict[str, Family]:
+def _merged(pages: Mapping[str, list[Family]], *, with_gauges: bool) -> list[Family]:
     merged: dict[str, Family] = {}
     sums: dict[tuple[str, tuple[tuple[str, str], ...]], Sample] = {}
     for process, page in pages.items():
@@ -77,10 +75,10 @@ def _merged(pages: Mapping[str, list[Family]], *, with_gauges: bool) -> dict[str
                 else:
                     sums[key] = Sample(sample.name, sample.labels, sample.value)
                     total.samples.append(sums[key])
-    return merged
+    return list(merged.values())
 
 
-class _Collector:
+class _Page:
     """Gives the families to prometheus_client."""
 
     def __init__(self, merged: list[Family]) -> None:

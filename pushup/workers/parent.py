@@ -23,7 +23,7 @@ from pushup.service_tree import InOrder, Part
 from pushup.settings.settings import Reloaded, Settings, reload_settings
 from pushup.workers.machine_metrics import families
 from pushup.workers.supervisor import Supervisor
-from pushup.workers.worker_process import ProcessStarter
+from pushup.workers.worker_process import start_process
 
 GRACE_SECONDS = 4.0
 """How much longer than the drain window workers may take to stop."""
@@ -42,15 +42,18 @@ class Parent(InOrder):
         self._workers = workers
         self._settings = settings
         host = Host(reactor, STRATEGIES[settings.server.wait_strategy](reactor))
-        self._hub = make_hub(settings, host)
-        if self._hub is not None:
+        self._hub: Hub | None = None  # what has the order of this machine; none if that is in Redis
+        if (broadcast := make_local_broadcast(settings, host)) is not None:
+            self._hub = Hub(broadcast, clock=reactor, uptime=host.uptime, on_large=host.much_was_made)
             host.page.include(self._hub.metrics)
         self._reserved = ReservedAddresses((*settings.server.listen, *settings.server.operator_listen))
         self.on_ready: Callable[[], None] = lambda: None
         """Called when all workers serve clients for the first time."""
         self._crew = Supervisor(
             workers,
-            ProcessStarter(host.demultiplexer, self._reserved.shared),
+            lambda number, control, order: start_process(
+                host.demultiplexer, self._reserved.shared(), number, control, order
+            ),
             on_ready=lambda: self.on_ready(),
             own_metrics=lambda: families(host.page.collect()),
             attach=None if self._hub is None else self._hub.attach,
@@ -154,11 +157,3 @@ def reserve(address: str) -> socket.socket:
         # connections of the last server may be left.
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         return reserved
-
-
-def make_hub(settings: Settings, host: Host) -> Hub | None:
-    """What has the order of this machine; None if that is in Redis."""
-    broadcast = make_local_broadcast(settings, host)
-    if broadcast is None:
-        return None
-    return Hub(broadcast, clock=host.reactor, uptime=host.uptime, on_large=host.much_was_made)

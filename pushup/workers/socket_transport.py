@@ -59,9 +59,6 @@ class SocketTransport:
             self._is_flushing = True
             self._demultiplexer.soon(self._flush)
 
-    def registerProducer(self, producer: object, streaming: bool) -> None:
-        """The producer is the link."""
-
     def pauseProducing(self) -> None:
         self._is_reading = False
         self._want()

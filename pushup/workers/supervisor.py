@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from functools import partial
 
 from msgspec import DecodeError, Struct
 from twisted.internet.defer import Deferred
@@ -19,7 +18,7 @@ from pushup.transport.framed_link import Link, Silence
 from pushup.workers import control_protocol
 from pushup.workers.machine_metrics import Family, families
 from pushup.workers.machine_queries import WorkerQueries
-from pushup.workers.worker_process import Child, Starts, told
+from pushup.workers.worker_process import Child, StartWorker, told
 
 SILENCE_SECONDS = 10.0
 """A worker that sends no heartbeat for this long is killed, and replaced."""
@@ -46,11 +45,11 @@ class _Worker(Struct, eq=False):
     """A worker, from when it is started until its process has ended."""
 
     number: int
+    link: Link
+    child: Child
     started_at: float
     silence: Silence
     """Since its last heartbeat, or its start."""
-    child: Child | None = None
-    link: Link | None = None
     has_begun: bool = False
     """Whether it has sent a heartbeat."""
     why_not_ready: str | None = "it is starting"
@@ -65,7 +64,7 @@ class Supervisor:
     def __init__(
         self,
         size: int,
-        start: Starts,
+        start: StartWorker,
         *,
         attach: Callable[[str, Callable[[str], None]], Link] | None,
         on_ready: Callable[[], None],
@@ -133,36 +132,33 @@ class Supervisor:
 
     def _reasons(self) -> list[str]:
         """Why workers cannot serve clients: one for each that cannot."""
-        workers = [(number, self._workers.get(number)) for number in range(1, self._size + 1)]
-        reasons = [
-            (number, "it is not running" if worker is None else worker.why_not_ready) for number, worker in workers
-        ]
-        return [f"worker {number}: {reason}" for number, reason in reasons if reason is not None]
+        reasons: dict[int, str | None] = dict.fromkeys(range(1, self._size + 1), "it is not running")
+        reasons |= {worker.number: worker.why_not_ready for worker in self._workers.values()}
+        return [f"worker {number}: {reason}" for number, reason in reasons.items() if reason is not None]
 
     # One worker.
 
     def _start_worker(self, number: int) -> None:
-        worker = _Worker(number, self._clock.seconds(), Silence(self._clock, control_protocol.SIGN_SECONDS))
-        worker.link = Link(partial(self._received, worker), lambda reason: self._check_end(worker))
+        link = Link(lambda body: self._received(worker, body), lambda reason: self._check_end(worker))
         order: Link | None = None
         if self._attach is not None:
             order = self._attach(f"worker {number}", lambda reason: self._order_ended(worker, order, reason))
-        worker.child = self._start(number, worker.link, order)
-        self._workers[number] = worker
+        child = self._start(number, link, order)
+        silence = Silence(self._clock, control_protocol.SIGN_SECONDS)
+        worker = self._workers[number] = _Worker(number, link, child, self._clock.seconds(), silence)
         self._send(worker, control_protocol.Begin(self._settings, self._ticket_key))
         if self._is_out:
             self._send(worker, control_protocol.Question(0, (), is_out=True))
 
     def _order_ended(self, worker: _Worker, order: Link | None, reason: str) -> None:
         """If the worker was given up it is killed at once: from now on nobody waits until it has applied an entry."""
-        if order is not None and order.was_aborted and worker.child is not None:
+        if order is not None and order.was_aborted:
             worker.is_killed = True
             worker.child.send_signal(signal.SIGKILL)
             _log.error("killed worker {number}: {reason}", number=worker.number, reason=reason)
 
     def _check_end(self, worker: _Worker) -> None:
         """Its link has ended; its process has, or will soon."""
-        assert worker.child is not None
         status = worker.child.poll()
         if status is None:
             self._clock.callLater(CHECK_SECONDS, self._check_end, worker)
@@ -211,7 +207,6 @@ class Supervisor:
                 self._kill(worker, f"no heartbeat for {silent:.0f} s")
 
     def _kill(self, worker: _Worker, reason: str) -> None:
-        assert worker.child is not None
         worker.is_killed = True
         _log.error("killing worker {number}: {reason}", number=worker.number, reason=reason)
         worker.child.send_signal(signal.SIGABRT)  # it writes where it is stuck
@@ -222,7 +217,7 @@ class Supervisor:
             self._kill(worker, f"it did not stop within {seconds:.0f} s")
 
     def _end_if_all_have(self) -> None:
-        if self._stopped is not None and not self._workers and not self._stopped.called:
+        if self._stopped is not None and not self._workers:
             self._watching.stopService()
             self._stopped.callback(None)
 
@@ -254,7 +249,6 @@ class Supervisor:
                 self._questions.answered(worker.number, number, answer.copy())
 
     def _send(self, worker: _Worker, message: control_protocol.ToWorker) -> None:
-        assert worker.link is not None
         worker.link.send(control_protocol.frame(message))
 
     def _ask(self, number: int, question: control_protocol.Question) -> None:

@@ -27,42 +27,35 @@ class Child(Protocol):
         """Its exit status, or minus the signal that ended it; None while it runs."""
 
 
-class Starts(Protocol):
-    """Starts workers."""
-
-    def __call__(self, number: int, control: Link, order: Link | None) -> Child: ...
+StartWorker = Callable[[int, Link, Link | None], Child]
+"""Starts the worker with this number, which has these links to the parent: for control and, perhaps, for the order."""
 
 
-class ProcessStarter:
-    """Starts worker processes, on these listening sockets."""
-
-    def __init__(self, demultiplexer: Demultiplexer, listening: Callable[[], list[socket.socket]]) -> None:
-        self._demultiplexer = demultiplexer
-        self._listening = listening
-
-    def __call__(self, number: int, control: Link, order: Link | None) -> Child:
-        """Raises: OSError."""
-        sockets = [socket.socketpair() for link in (control, order) if link is not None]
-        theirs = [their.fileno() for _, their in sockets]
-        listening = [sock.fileno() for sock in self._listening()]
-        arguments = [number, *[",".join(map(str, files)) for files in (theirs, listening)]]
-        try:
-            process = subprocess.Popen(  # noqa: S603  # ourselves
-                [sys.executable, *path_flags(), "-m", MODULE, *map(str, arguments)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[*theirs, *listening],
-            )
-            for (our, _), link in zip(sockets, (control, order), strict=False):
-                assert link is not None
-                SocketTransport(our, link, self._demultiplexer)
-        except BaseException:
-            for our, _ in sockets:
-                our.close()
-            raise
-        finally:
-            for _, their in sockets:
-                their.close()
-        return process
+def start_process(
+    demultiplexer: Demultiplexer, listening: list[socket.socket], number: int, control: Link, order: Link | None
+) -> Child:
+    """Start a worker's process, on these listening sockets. Raises: OSError."""
+    links = [link for link in (control, order) if link is not None]
+    sockets = [socket.socketpair() for _ in links]
+    theirs = [their.fileno() for _, their in sockets]
+    shared = [sock.fileno() for sock in listening]
+    arguments = [number, *[",".join(map(str, files)) for files in (theirs, shared)]]
+    try:
+        process = subprocess.Popen(  # noqa: S603  # ourselves
+            [sys.executable, *path_flags(), "-m", MODULE, *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[*theirs, *shared],
+        )
+        for (our, _), link in zip(sockets, links, strict=True):
+            SocketTransport(our, link, demultiplexer)
+    except BaseException:
+        for our, _ in sockets:
+            our.close()
+        raise
+    finally:
+        for _, their in sockets:
+            their.close()
+    return process
 
 
 def path_flags() -> list[str]:
@@ -83,6 +76,3 @@ def told(status: int) -> str:
         return signal.Signals(-status).name
     except ValueError:
         return f"signal {-status}"
-
-
-_check: type[Starts] = ProcessStarter

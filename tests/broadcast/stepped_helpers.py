@@ -145,9 +145,9 @@ class FullDisk(JournalFile):
         self.full = full
         super().__init__(path)
 
-    def save(self, changes: Changes) -> None:
+    def save(self, changes: Changes, *, starts_over: bool = False) -> None:
         if self.after_write or not self.full:
-            super().save(changes)
+            super().save(changes, starts_over=starts_over)
         self._check()
 
     def append(self, entries: tuple[Entry, ...]) -> int:

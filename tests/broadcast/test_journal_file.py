@@ -325,11 +325,11 @@ def test_a_new_beginning_that_fails_leaves_everything(path: Path) -> None:
         "CREATE TEMP TRIGGER fails BEFORE DELETE ON rows BEGIN SELECT RAISE(ABORT, 'no'); END"
     )
     with pytest.raises(JournalError, match="failed: no"):
-        opened.file.start_over(beginning)
+        opened.file.save(beginning, starts_over=True)
     assert opened.file.recover(after=0) == []
     assert opened.file.load() == before
     opened.connection.last.execute("DROP TRIGGER fails")
-    opened.file.start_over(beginning)
+    opened.file.save(beginning, starts_over=True)
     loaded = opened.file.load()
     assert loaded is not None
     assert (loaded.head.epoch, [channel.name for channel in loaded.channels], loaded.messages) == ("e2", ["a"], ())

@@ -296,6 +296,29 @@ def test_a_start_while_the_disk_is_full(
     logged_failures.clear()
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_journal_of_an_earlier_version_gets_the_latest(
+    state: Snapshot, path: Path, logged_failures: list[str], *, full: bool
+) -> None:
+    """After the new name; if the disk is full at the start, when there is room."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        earlier = "UPDATE state SET value = json_set(value, '$.version', 1) WHERE name = 'checkpoint'"
+        assert database.execute(earlier).rowcount == 1
+    node = JournaledReplica(path, file=partial(FullDisk, full=full))
+    assert isinstance(node.file, FullDisk)
+    assert node.state.version == (1 if full else LATEST_VERSION)
+    node.file.full = False
+    node.clock.advance(RETRY_SECONDS)
+    node.helpers.run()
+    assert (node.state.version, node.cursor) == (LATEST_VERSION, Cursor("e2", 7))
+    node.stop_at_once()
+    with closing(JournalFile(path)) as file:
+        found = file.load()
+    assert found is not None
+    assert (found.head.version, found.head.sequence) == (LATEST_VERSION, 7)
+    logged_failures.clear()
+
+
 def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Path, logged_failures: list[str]) -> None:
     """Nothing is written, and the next start finds what this one found."""
     before = path.read_bytes()
@@ -365,3 +388,19 @@ def test_a_journal_of_a_newer_release_is_left_alone(path: Path) -> None:
             open_journal(path, Limits(), name_epoch, None)
     with closing(JournalFile(path)) as file:
         assert len(list(file.entries())) == 1
+
+
+@pytest.mark.parametrize("mark", [None, Mark("e1", 30)])
+def test_a_checkpoint_of_a_newer_release_is_left_alone(
+    state: Snapshot, start: Start, path: Path, mark: Mark | None
+) -> None:
+    """Also if entries are missing after it; and it is not a copy that can be restored."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("DELETE FROM entries")
+        newer = "UPDATE state SET value = json_set(value, '$.version', ?) WHERE name = 'checkpoint'"
+        assert database.execute(newer, (LATEST_VERSION + 1,)).rowcount == 1
+    before = path.read_bytes()
+    for use in (partial(start, mark), partial(verify, path)):
+        with pytest.raises(NotUnderstood, match=rf"{path} contains something .* version {LATEST_VERSION + 1} "):
+            use()
+    assert path.read_bytes() == before

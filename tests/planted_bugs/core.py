@@ -229,10 +229,4 @@ BUGS = (
         "as snapshot-without-a-field",
         (Edit("pushup/core/rows.py", "m.data, m.attributes, *more", "m.data, None, *more"),),
     ),
-    Bug(
-        "attributes-forgotten-by-a-copy",
-        "the messages of a batch lose their events where its data is copied out of a larger buffer",
-        "a field that is added to a message, but not to each place that copies it",
-        (Edit("pushup/core/commands.py", "self.data.copy(), self.attributes, self", "self.data.copy(), None, self"),),
-    ),
 )

@@ -459,7 +459,7 @@ _BUGS = (
                 f"{AT}/catch_up.py",
                 "                    loaded = await log.load(self._node_id)\n",
                 "                    loaded = await log.load(self._node_id)\n"
-                "                    own = self._replica.follower.limits\n"
+                "                    own = self._replica.follower.state.limits\n"
                 "                    if loaded is not None and not self._replica.tag and loaded.snapshot.limits != own:\n"
                 '                        raise CannotFollow("other nodes have other limits")\n',
             ),

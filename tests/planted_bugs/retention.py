@@ -111,18 +111,6 @@ BUGS = (
     ),
     # Who published it.
     Bug(
-        "owner-lost-in-a-copy",
-        "a publication loses its owner where its data is copied out of a larger buffer",
-        "PushUp before a release: workers, and batches with Redis",
-        (
-            Edit(
-                COMMANDS,
-                "Publish(drafts, self.key, self.owner, self.producer",
-                'Publish(drafts, self.key, "", self.producer',
-            ),
-        ),
-    ),
-    Bug(
         "owner-without-its-key",
         "all publishers have the same owner",
         "a field that the edge does not set",

@@ -47,13 +47,6 @@ BUGS = (
         family="n",
     ),
     Bug(
-        "readers-forgotten-by-a-copy",
-        "the messages of a batch wait for nobody where its data is copied out of a larger buffer",
-        "as attributes-forgotten-by-a-copy",
-        (Edit("pushup/core/commands.py", "self.attributes, self.unread)", "self.attributes)"),),
-        family="n",
-    ),
-    Bug(
         "stream-never-asked",
         "who reads by a stream is never asked, and so has read nothing",
         "a heartbeat that proves only that the connection is open",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import force_setattr
 
 from pushup.broadcast import Member
 from pushup.broadcast.admission import size_of
-from pushup.core.commands import Command, Entry, Publish
-from pushup.core.cursor import Cursor
+from pushup.core.commands import Command, Entry, own_data
 from pushup.core.errors import PushUpError, Refusal
 from pushup.core.snapshot import Changes
 from pushup.core.state_transfer import Piece
@@ -99,10 +97,6 @@ class End(Struct, frozen=True, tag="end", array_like=True, forbid_unknown_fields
     epoch: str
     sequence: int
 
-    @property
-    def cursor(self) -> Cursor:
-        return Cursor(self.epoch, self.sequence)
-
 
 class Mark(Struct, frozen=True, tag="mark", array_like=True, forbid_unknown_fields=True):
     """Answer with `Passed` when everything before this is applied."""
@@ -171,7 +165,7 @@ def read_by_parent(body: bytes) -> ToParent:
     message: ToParent = _to_parent.decode(body)
     if type(message) is Append:
         for command in message.commands:
-            _own(command)
+            own_data(command)
     return message
 
 
@@ -180,12 +174,5 @@ def read_by_worker(body: bytes) -> ToWorker:
     message: ToWorker = _to_worker.decode(body)
     if type(message) is Next:
         for entry in message.entries:
-            _own(entry.command)
+            own_data(entry.command)
     return message
-
-
-def _own(command: Command) -> None:
-    """Give its messages data of their own: theirs is a part of the frame, and would keep the whole alive."""
-    if type(command) is Publish:
-        for draft in command.messages:
-            force_setattr(draft, "data", draft.data.copy())

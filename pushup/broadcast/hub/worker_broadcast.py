@@ -117,7 +117,7 @@ class HubBroadcast:
         self._send(frames.Confirm(number))
 
     def now(self) -> float:
-        return max(self._follower.time, self._uptime() + self._ahead)
+        return max(self._follower.state.time, self._uptime() + self._ahead)
 
     def find_end(self, on_end: OnEnd) -> None:
         self._ends.append(on_end)
@@ -189,8 +189,8 @@ class HubBroadcast:
                     self._on_large()
             case frames.Last(changes):
                 Deferred.fromCoroutine(self._restore(changes)).addErrback(self._not_restored)
-            case frames.End():
-                self._ends.popleft()(message.cursor)
+            case frames.End(epoch, sequence):
+                self._ends.popleft()(Cursor(epoch, sequence))
             case frames.Mark(number):
                 self._send(frames.Passed(number))
             case frames.Confirmed(number, workers):
@@ -209,7 +209,7 @@ class HubBroadcast:
         """Apply each entry, and answer its publisher if that waits here."""
         answer = self._commands.answer
         for entry, number in zip(entries, numbers, strict=True):
-            yield work_of(entry, self._follower.time)
+            yield work_of(entry, self._follower.state.time)
             if self._is_stopped:
                 return
             try:

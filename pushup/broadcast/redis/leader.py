@@ -139,9 +139,9 @@ class FirstNode:
         command: Upgrade | Configure | None = None
         if not report.complete or report.tail.tag != self._replica.tag:
             return
-        if version > follower.version:
+        if version > follower.state.version:
             command = Upgrade(version)
-        elif bytes(limits) != encode(follower.limits) and all(node.limits == limits for node in nodes):
+        elif bytes(limits) != encode(follower.state.limits) and all(node.limits == limits for node in nodes):
             command = Configure(json.decode(limits, type=Limits))
         if self._settled.lasts("" if command is None else repr(command)) < SETTLED_SECONDS or command is None:
             return

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from pushup.broadcast import Member
 from pushup.broadcast.formats import IN_REDIS, check_known
 from pushup.broadcast.redis.redis_errors import Malformed
-from pushup.core.commands import Command, Continue, Entry, Publish
+from pushup.core.commands import Command, Continue, Entry, Publish, own_data
 from pushup.core.cursor import Cursor
 
 _command = msgspec.json.Decoder(Command)
@@ -187,9 +187,8 @@ def _log_entry(epoch: str, place: bytes, fields: list[bytes]) -> LogEntry:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         check_known(f"the entry {epoch}-{last} of the message log", error, IN_REDIS)
         return LogEntry(Unreadable(f"{epoch}-{last}", str(error)), last, values[b"tag"], values[b"after"])
-    if type(command) is Publish and len(command.messages) > 1:
-        # Copied, so that a message that stays in the cache does not keep the text of all alive.
-        command = command.copy()
+    if type(command) is Publish and len(command.messages) > 1:  # one message is nearly all of the text
+        own_data(command)
     entry = Entry(epoch, last - command.width + 1, float(values[b"time"]), command)
     return LogEntry(entry, last, values[b"tag"], values[b"after"])
 

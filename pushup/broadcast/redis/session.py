@@ -235,7 +235,7 @@ class Session:
                 entries = await reading.read(last.epoch, last.sequence)
                 for logged in entries:
                     if isinstance(logged.entry, Entry):
-                        await pace.spend(work_of(logged.entry, self._replica.follower.time))
+                        await pace.spend(work_of(logged.entry, self._replica.follower.state.time))
                     self._replica.apply(logged)
                     self._heartbeat.applied()
         except CannotApply as error:

@@ -44,7 +44,6 @@ from pushup.core.commands import (
     Renew,
     Upgrade,
 )
-from pushup.core.cursor import Cursor
 from pushup.core.errors import Refusal
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
@@ -150,11 +149,6 @@ def test_errors_are_told_with_all_they_say(refusal: Refusal) -> None:
         assert type(told) is type(error)
         assert vars(told) == vars(error)
     assert vars(error)["detail"] == "not now"
-
-
-def test_the_end_is_a_place() -> None:
-    """In one order."""
-    assert End("e1", 3).cursor == Cursor("e1", 3)
 
 
 @pytest.mark.parametrize("nonsense", [b"", b"{}", b"[]", b'["next"]', b'["append",1]', b'["nobody"]', b'["mark","x"]'])

@@ -236,7 +236,7 @@ def test_publishing_goes_on_while_a_worker_loads(machine: Machine) -> None:
     (refused,) = new.append(publish("a"))
     assert "still loading" in str(refused)
     machine.run()
-    assert outcomes == [Published(EPOCH, 31, 1, machine.hub.time)]
+    assert outcomes == [Published(EPOCH, 31, 1, machine.hub.state.time)]
     assert new.equals_hub()
 
 

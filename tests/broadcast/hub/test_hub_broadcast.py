@@ -99,7 +99,7 @@ def test_outcomes_come_in_order(machine: Machine) -> None:
         asked.broadcast.append(command, received.append)
     other.append(publish("b"))
     machine.run()
-    first = Published(EPOCH, 1, 2, machine.hub.time)
+    first = Published(EPOCH, 1, 2, machine.hub.state.time)
     assert (received[0], received[2], received[4:]) == (first, first, [Closed("a"), Done()])
     assert [type(received[1]), type(received[3])] == [UnknownChannel, KeyReused]
     assert (asked.equals_hub(), other.equals_hub()) == (True, True)
@@ -419,13 +419,13 @@ def test_the_time_is_the_parents(machine: Machine) -> None:
     machine.run()
     machine.ahead -= 300.0
     machine.advance(BEAT_SECONDS)
-    assert worker.broadcast.now() == worker.node.time == machine.hub.time
+    assert worker.broadcast.now() == worker.node.state.time == machine.hub.state.time
     machine.advance(400.0)
     assert worker.broadcast.now() == machine.clock.seconds() + AHEAD - 200.0
     machine.ahead += 100.0
     machine.hub_publishes(publish("a"))
     machine.run()
-    assert worker.broadcast.now() == worker.node.time  # before the next beat
+    assert worker.broadcast.now() == worker.node.state.time  # before the next beat
 
 
 def test_workers_know_each_other(machine: Machine) -> None:

@@ -37,7 +37,7 @@ class Situation:
         self.version = 2
         self.limits = OWN
         self.changes_known_after = 3
-        self.follower = self
+        self.follower = self.state = self
         # As a log.
         self.run = "run"
         self.report = Report(Tail("e1", 5, b"m", "run", 2), 3, True, 0.0, False, [])
