@@ -174,17 +174,22 @@ def test_a_group_ends_when_it_is_large(node: JournaledReplica) -> None:
     assert node.sequences() == sorted(set(node.sequences()))
 
 
-def test_a_group_ends_when_it_makes_much_work(node: JournaledReplica) -> None:
-    """The work is what is put on channels; a command that makes more than a group may is one by itself."""
-    node.append(Expire())
-    for count in (GROUP_UNITS // 2, GROUP_UNITS // 2, 1, 2 * GROUP_UNITS, 1):
-        node.append(publish(*[f"c{number}" for number in range(count)]))
+def groups(node: JournaledReplica) -> list[int]:
+    """Write all that waits; returns how many commands each commit has."""
     sizes = []
     while node.helpers.calls:
         if node.helpers.names == ["append"]:
             sizes.append(len(node.helpers.calls[0].arguments[0]))
         node.helpers.step()
-    assert sizes == [1, 2, 1, 1, 1]
+    return sizes
+
+
+def test_a_group_ends_when_it_makes_much_work(node: JournaledReplica) -> None:
+    """The work is what is put on channels; a command that makes more than a group may is one by itself."""
+    node.append(Expire())
+    for count in (GROUP_UNITS // 2, GROUP_UNITS // 2, 1, 2 * GROUP_UNITS, 1):
+        node.append(publish(*[f"c{number}" for number in range(count)]))
+    assert groups(node) == [1, 2, 1, 1, 1]
 
 
 def test_errors_are_outcomes_with_a_sequence(node: JournaledReplica) -> None:
@@ -365,11 +370,7 @@ def test_a_group_ends_when_it_has_many_bytes(node: JournaledReplica) -> None:
     node.append(Expire())
     for _ in range(100):
         node.append(LARGE)
-    sizes = []
-    while node.helpers.calls:
-        if node.helpers.names == ["append"]:
-            sizes.append(len(node.helpers.calls[0].arguments[0]))
-        node.helpers.step()
+    sizes = groups(node)
     assert sum(sizes) == 101
     assert max(sizes) == math.ceil(GROUP_BYTES / size_of(LARGE))
 
@@ -665,14 +666,6 @@ def test_recovery_is_retried_until_it_succeeds(
     node.clock.advance(10 * RETRY_SECONDS)
     assert "recover" not in node.helpers.names
     assert cached(servers.restart()) == [1, 2]
-
-
-def test_commands_during_recovery_are_refused(node: JournaledReplica, logged_failures: list[str]) -> None:
-    """An entry found on the disk may already have the next sequence."""
-    fail_a_commit(node, logged_failures)
-    node.clock.advance(RETRY_SECONDS)
-    assert refused(node.append(publish("a")), "the disk is full")
-    assert node.helpers.names == ["recover"]
 
 
 def test_a_late_commit_is_found(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:

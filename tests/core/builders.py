@@ -10,7 +10,7 @@ from msgspec import Raw
 from pushup.core.answer import Answer
 from pushup.core.channel import Attributes, Message, attributes_of
 from pushup.core.commands import Command, Draft, Entry, Outcome, Publish
-from pushup.core.cursor import Cursor, Start, parse_cursor
+from pushup.core.cursor import Cursor, parse_cursor
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
 from pushup.core.machine_rules import Rules
@@ -114,7 +114,3 @@ def sequence_of(cursor: str) -> int:
     parsed = parse_cursor(cursor)
     assert isinstance(parsed, Cursor)
     return parsed.sequence
-
-
-def sequence_or_none(cursor: Cursor | Start) -> int | None:
-    return cursor.sequence if isinstance(cursor, Cursor) else None

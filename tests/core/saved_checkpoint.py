@@ -7,6 +7,8 @@ from random import Random
 import msgspec
 
 from pushup.core.snapshot import BOUNDED, Changes, Head, Snapshot, Tables, encode
+from pushup.core.state import ReplicatedState
+from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch
 
 
 class SavedCheckpoint:
@@ -40,6 +42,13 @@ class SavedCheckpoint:
         for key in keys:
             tables.add(key, self.rows[key])
         return Snapshot(msgspec.json.decode(self.head, type=Head), tables)
+
+
+def new_epoch(name: str, *states: ReplicatedState) -> ReplicatedState:
+    """The state with which an order begins after one of which this was known."""
+    tables = Tables()
+    tables.take(rows_of_new_epoch(*states))
+    return restore(Snapshot(head_of_new_epoch(name, *states), tables))
 
 
 def through_json(snapshot: Snapshot) -> Snapshot:

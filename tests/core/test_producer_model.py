@@ -10,13 +10,13 @@ import pytest
 from pushup.core.commands import Command, Continue, Entry, Expire, Published
 from pushup.core.errors import PushUpError
 from pushup.core.limits import Limits
-from pushup.core.snapshot import Snapshot, Tables
 from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch
+from pushup.core.state_transfer import restore
 
 from .builders import EPOCH, draft
 from .naive_state import NaiveState
 from .random_entries import RandomProducers
+from .saved_checkpoint import new_epoch
 
 LIMITS = Limits(retention_seconds=10.0)
 
@@ -69,10 +69,8 @@ class Orders:
     def lose(self) -> None:
         """A node that knows all of the order begins another; perhaps with what a checkpoint has as well."""
         states = self.random.choice(([self.state], [self.state, self.behind], [self.behind, self.state]))
-        tables = Tables()
-        head = head_of_new_epoch(self.new_name(), *states)
-        tables.take(rows_of_new_epoch(*states))
-        self.state = self.behind = restore(Snapshot(head, tables))
+        self.state = self.behind = new_epoch(self.new_name(), *states)
+        head = self.state.head
         by_place = sorted(self.naive.producers.items(), key=lambda item: item[1].outcome.sequence)
         self.naive = NaiveState(LIMITS, head.epoch, last=head.sequence, time=head.time, producers=dict(by_place))
         self.seen["a loss"] += 1

@@ -8,10 +8,10 @@ from pushup.core.commands import Command, Continue, Duplicate, Outcome, Producer
 from pushup.core.cursor import Cursor
 from pushup.core.errors import ProducerConflict, ProducerFenced, PushUpError, UnknownChannel
 from pushup.core.producers import PRODUCERS_LIMIT
-from pushup.core.snapshot import Changes, Tables
-from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch
+from pushup.core.snapshot import Tables
+from pushup.core.state_transfer import restore, rows_of_new_epoch
 from tests.core.builders import EPOCH, Feed, draft, publish
+from tests.core.saved_checkpoint import new_epoch
 
 
 def numbered(first: int, *data: str, epoch: int = 1, name: str = "p", owner: str = "") -> Publish:
@@ -125,26 +125,12 @@ def test_the_producer_that_has_published_nothing_for_longest_is_forgotten_first(
 # Orders that are lost.
 
 
-def new_epoch(*feeds: Feed) -> Feed:
-    states = [feed.state for feed in feeds]
-    feed = Feed()
-    feed.state = begun_again(*states)
-    return feed
-
-
-def begun_again(*states: ReplicatedState) -> ReplicatedState:
-    beginning = ReplicatedState(states[-1].limits, epoch="e0")
-    snapshot = beginning.snapshot()
-    changes = Changes(head_of_new_epoch("e9", *states), tuple(rows_of_new_epoch(*states)))
-    snapshot.tables.take(changes.rows)
-    return restore(type(snapshot)(changes.head, snapshot.tables))
-
-
 def test_a_new_epoch_knows_the_last_publication_and_takes_any_later_number() -> None:
     """What the lost order had after it is lost with it, and its subscribers are told of that."""
     lost = Feed()
     first = lost.apply(numbered(0, "1", "2"), 1.0)
-    feed = new_epoch(lost)
+    feed = Feed()
+    feed.use(new_epoch("e9", lost.state))
     assert feed.apply(numbered(0, "1", "2"), 2.0) == first
     assert isinstance(feed.apply(numbered(1, "2", "3"), 2.0), ProducerConflict)
     gone_on = feed.apply(numbered(7, "8"), 2.0)
@@ -159,7 +145,8 @@ def test_a_new_epoch_of_two_states_goes_on_from_the_further_one(further_first: b
     for feed in (behind, further):
         feed.apply(numbered(0, "1"), 1.0)
     last = further.apply(numbered(1, "2"), 1.0)
-    feed = new_epoch(*((further, behind) if further_first else (behind, further)))
+    feed = Feed()
+    feed.use(new_epoch("e9", *((further.state, behind.state) if further_first else (behind.state, further.state))))
     assert feed.apply(numbered(1, "2"), 2.0) == last
 
 

@@ -185,17 +185,6 @@ def test_a_snapshot_contains_the_whole_replicated_state() -> None:
     assert b'"data":[1.50, 2]' in checkpoint.rows["messages/1"]
 
 
-def test_channels_are_listed_by_id_after_a_restart() -> None:
-    """A snapshot has its channels in the order of expiry, but the pages of a restored state are sorted by id."""
-    feed = Feed()
-    for name, ttl in (("a", 100.0), ("b", 50.0), ("c", 10.0)):
-        feed.apply(Create(name, ttl), 1.0)
-    again = restore(through_json(feed.state.snapshot()))
-    first = again.channels.page(0, 2)
-    assert [channel.name for channel in first] == ["a", "b"]
-    assert [channel.name for channel in again.channels.page(first[-1].id, 2)] == ["c"]
-
-
 def test_an_empty_state_is_restored_at_its_position() -> None:
     """A state that starts at some sequence starts there again."""
     original = ReplicatedState(Limits(), epoch=EPOCH, sequence=41, time=7.0)

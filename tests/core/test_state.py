@@ -155,14 +155,6 @@ def test_a_key_is_remembered_as_long_as_any_message(version: int, end: float) ->
     assert feed.apply(publish("a", key="k"), end) == Published(EPOCH, 3, 1, end)
 
 
-def test_a_key_is_remembered_for_the_retention_time() -> None:
-    """After that it publishes again."""
-    feed = Feed(retention_seconds=10.0)
-    feed.apply(publish("a", key="k"), 1.0)
-    assert feed.apply(publish("a", key="k"), 10.9) == Published(EPOCH, 1, 1, 1.0)
-    assert feed.apply(publish("a", key="k"), 11.0) == Published(EPOCH, 3, 1, 11.0)
-
-
 def test_a_refused_publication_does_not_use_up_its_key() -> None:
     """A failed publication may be retried with the same key, even with other messages."""
     feed = Feed(channels_limit=1)

@@ -48,12 +48,7 @@ def test_an_order_goes_on_under_a_new_name() -> None:
 
 def test_messages_keep_their_ids() -> None:
     """A publisher was told `e1-1`; subscribers get that id in any later epoch, also from a restored state."""
-    feed = Feed()
-    feed.apply(batch(draft("a"), draft("a")), 1.0)
-    feed.apply(Continue("e2"), 1.0)
-    feed.apply(publish("a"), 1.0)
-    feed.apply(Continue("e3"), 1.0)
-    feed.apply(publish("a"), 1.0)
+    feed = three_epochs()
     for _ in range(2):
         answer = feed.ask(poll("a"))
         assert [message.id for message in answer.messages] == ["e1-1", "e1-2", "e2-4", "e3-6"]

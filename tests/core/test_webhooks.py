@@ -28,12 +28,12 @@ from pushup.core.commands import (
 from pushup.core.cursor import Cursor
 from pushup.core.errors import Overloaded
 from pushup.core.limits import Limits
-from pushup.core.snapshot import Changes, Snapshot, Tables
+from pushup.core.snapshot import Changes
 from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
-from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch, take_apart
+from pushup.core.state_transfer import restore, take_apart
 
 from .builders import EPOCH, Feed, draft
-from .saved_checkpoint import SavedCheckpoint
+from .saved_checkpoint import SavedCheckpoint, new_epoch
 
 
 def waiting(*subjects: str, channels: tuple[str, ...] = ("a",), after: float = 10.0) -> Draft:
@@ -381,11 +381,9 @@ class Model:
     def lose(self) -> None:
         """The order is lost, and another begins with what its node knows."""
         states = self.random.choice(([self.feed.state], [ReplicatedState(self.feed.limits), self.feed.state]))
-        head = head_of_new_epoch(self.new_name(), *states)
-        tables = Tables()
-        tables.take(rows_of_new_epoch(*states))
-        self.use(restore(Snapshot(head, tables)))
-        self.naive.epoch, self.naive.past, self.naive.last = head.epoch, {}, head.sequence
+        state = new_epoch(self.new_name(), *states)
+        self.use(state)
+        self.naive.epoch, self.naive.past, self.naive.last = state.cursor.epoch, {}, state.cursor.sequence
         self.seen["a loss"] += 1
 
     def use(self, state: ReplicatedState) -> None:
@@ -424,9 +422,7 @@ def test_of_two_states_that_which_went_further_begins_the_next_epoch() -> None:
     feed.apply(Read("bob", (id_of(1), id_of(3))), 101.0)
     feed.apply(Claim((id_of(1),)), 110.0)
     for states in ([feed.state, behind.state], [behind.state, feed.state]):
-        tables = Tables()
-        tables.take(rows_of_new_epoch(*states))
-        again = restore(Snapshot(head_of_new_epoch("e2", *states), tables))
+        again = new_epoch("e2", *states)
         rows = [again.webhooks.row(id_of(number)) for number in (1, 2, 3)]
         assert rows == [feed.state.webhooks.row(id_of(number)) for number in (1, 2, 3)]
 

@@ -36,6 +36,7 @@ from pushup.net.requests_and_responses import Request, Response
 from pushup.node.node import Node
 from pushup.node.node_metrics import node_metrics
 from tests.metric_values import value_of
+from tests.net.event_reader import Event, read_chunks, read_events
 from tests.net.in_memory_server import make_clock
 
 CLIENT = Client("127.0.0.1", 50000)
@@ -92,6 +93,17 @@ class RecordingExchange:
         assert len(self.answers) + len(self.responses) == 1, "answered twice"
         if self._record is not None:
             self._record.append(self)
+
+
+def events_of(stream: RecordingExchange) -> list[Event]:
+    """The events of a stream so far."""
+    return read_events(read_chunks(stream.written)[0])
+
+
+def take(stream: RecordingExchange) -> list[Event]:
+    """The events of a stream since the last call."""
+    events, stream.written = events_of(stream), b""
+    return events
 
 
 class CallResult(NamedTuple):
@@ -250,6 +262,12 @@ class InMemoryNode:
             response.body,
         )
 
+    def leave(self, exchange: RecordingExchange) -> None:
+        """The client of an open request disconnects."""
+        held, exchange.held = exchange.held, None
+        assert held is not None
+        self.api.abandon(held)
+
     def poll(self, query: str) -> Answer:
         """Poll; there must be an answer at once."""
         (answer,) = self.begin("GET", f"/v1/poll?{query}").answers
@@ -259,9 +277,9 @@ class InMemoryNode:
         """A value in /metrics."""
         return value_of(self.page.collect(), name, **labels)
 
-    def publish(self, *channels: str, data: Any = None) -> CallResult:
+    def publish(self, *channels: str, data: Any = None, **headers: str) -> CallResult:
         """Publish successfully, and deliver to held polls."""
-        result = self.call("POST", "/v1/messages", {"channels": channels, "data": data})
+        result = self.call("POST", "/v1/messages", {"channels": channels, "data": data}, **headers)
         assert result.status == 201, result
         self.run()
         return result

@@ -70,12 +70,12 @@ def knowing(data: bytes, limits: RequestLimits) -> KnownHeads:
     """What is remembered after this has come whole, and each of its line ends as the end of a head."""
     known = KnownHeads(limits)
     read([data], limits, known)
-    for end in _line_ends(data):
+    for end in line_ends(data):
         read([data[:end] + b"\r\n\r\n"], limits, known)
         read([data[:end] + b"\r\n"], limits, known)
     return known
 
 
-def _line_ends(data: bytes) -> list[int]:
+def line_ends(data: bytes) -> list[int]:
     """The offsets before and behind each line end."""
     return sorted({place for match in re.finditer(rb"\r?\n|\r", data) for place in match.span()})

@@ -18,7 +18,7 @@ from pushup.net.application_interface import Exchange
 from pushup.net.http_errors import problem
 from pushup.net.known_heads import HEAD_LIMIT_BYTES
 from pushup.net.requests_and_responses import Request, Response
-from tests.net.parser_readings import cut
+from tests.net.parser_readings import cut, line_ends
 from tests.net.scripted_application import ScriptedApplication, ScriptedServer
 from tests.net.smuggling_vectors import LAST, READ, REFUSED, SMUGGLED
 
@@ -96,11 +96,6 @@ class Edge:
             client.reset()
         # Whether a client needs `100 Continue` depends on whether its body has come already.
         return Outcome(self._application.requests, [status for status in statuses if status != 100], is_over)
-
-
-def line_ends(data: bytes) -> list[int]:
-    """The offsets before and behind each line end."""
-    return sorted({place for match in re.finditer(rb"\r?\n|\r", data) for place in match.span()})
 
 
 def warmed_by(data: bytes) -> Edge:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pushup.core.errors import PushUpError
-from pushup.net.edge_limits import RequestLimits
 from pushup.net.http1 import RequestParser
-
-LIMITS = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit_bytes=40)
+from tests.net.parser_readings import SMALL
 
 
 @pytest.mark.parametrize(
@@ -34,11 +32,11 @@ LIMITS = RequestLimits(target_limit_bytes=30, header_limit_bytes=120, body_limit
 def test_errors_say_what_is_wrong(data: str, detail: str) -> None:
     """They also say what to do, unless that is obvious."""
     with pytest.raises(PushUpError) as error:
-        RequestParser(LIMITS).feed(data.encode())
+        RequestParser(SMALL).feed(data.encode())
     assert error.value.detail.startswith(detail)
 
 
 def test_tls_where_plain_http_is_expected() -> None:
     """The error names the cause, for the client's log and for the server's."""
     with pytest.raises(PushUpError, match="expects plain HTTP, not TLS"):
-        RequestParser(LIMITS).feed(b"\x16\x03\x01\x02\x00\x01")
+        RequestParser(SMALL).feed(b"\x16\x03\x01\x02\x00\x01")

@@ -35,7 +35,8 @@ from pushup.outbox.sqlalchemy import metadata
 from tests.outbox.application import facts, truth
 from tests.outbox.postgres_server import postgres
 from tests.server.chromium import chromium
-from tests.server.redis_server import RedisServer, free_port, until
+from tests.server.redis_server import RedisServer, free_port
+from tests.server.server_process import wait_until
 
 DRAIN_SECONDS = 60.0
 
@@ -239,7 +240,7 @@ def _wait(condition: Callable[[], bool]) -> None:
 
 def _open_page(browser: webdriver.Chrome, url: str) -> webdriver.Chrome:
     """A page that follows by pushup.js. Its module is loaded before anything is killed."""
-    until(lambda: _answers(url), "PushUp to answer")
+    wait_until(lambda: _answers(url), "PushUp to answer")
     browser.get(f"{url}/healthz")
     browser.execute_async_script(f"(async () => {{{PAGE}}})().then(arguments[0])")
     return browser

@@ -114,3 +114,8 @@ def data_of(answer: dict[str, Any]) -> list[Any]:
 def gaps_of(answer: dict[str, Any]) -> list[tuple[str, str]]:
     """The channel and the reason of each gap in an answer."""
     return [(gap["channel"], gap["reason"]) for gap in answer["gaps"]]
+
+
+def sequence(cursor: str) -> int:
+    """The sequence in an id or a cursor."""
+    return int(cursor.rpartition("-")[2])

@@ -1,4 +1,4 @@
-"""Fixtures: real servers, once with each wait strategy, that must log nothing above info."""
+"""Fixtures: real servers, if it matters once with each wait strategy, that must log nothing above info."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from typing import Protocol
 
 import pytest
 
+from tests.server.blocking_backend import WebBackend, web_backend
 from tests.server.caller import Caller
-from tests.server.server_process import Server, running
+from tests.server.redis_server import RedisServer
+from tests.server.server_process import Server, running, set_flags
+
+STRATEGIES = ("epoll", "reactor")
+
+ON_EACH_STRATEGY = frozenset({
+    "test_authorize_tls", "test_channels", "test_connections", "test_conversation", "test_descriptors",
+    "test_documented_examples", "test_fairness", "test_hostile", "test_promises", "test_stopping", "test_supervisor",
+})  # fmt: skip
+"""Modules whose tests run with each wait strategy. For the others one is enough, since nothing depends on it."""
 
 
 class Serve(Protocol):
@@ -31,10 +41,16 @@ def file_limit() -> int:
     return hard
 
 
-@pytest.fixture(scope="session", params=["epoll", "reactor"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    name = metafunc.module.__name__.rpartition(".")[2]
+    if name in ON_EACH_STRATEGY and "wait_strategy" in metafunc.fixturenames:
+        metafunc.parametrize("wait_strategy", STRATEGIES, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
 def wait_strategy(request: pytest.FixtureRequest) -> str:
-    """Every wait strategy must pass the same tests."""
-    strategy: str = request.param
+    """The one that a test is parametrized with, or the default."""
+    strategy: str = getattr(request, "param", STRATEGIES[0])
     return strategy
 
 
@@ -50,7 +66,7 @@ def serve(wait_strategy: str, tmp_path: Path) -> Iterator[Serve]:
     ) -> Iterator[Server]:
         settings.setdefault("wait_strategy", wait_strategy)
         log = tmp_path / f"server-{next(numbers)}.log"
-        with running(log, (*flags, *_set(settings)), environment, files) as server:
+        with running(log, (*flags, *set_flags(settings)), environment, files) as server:
             started.append(server)
             yield server
 
@@ -61,7 +77,7 @@ def serve(wait_strategy: str, tmp_path: Path) -> Iterator[Serve]:
 @pytest.fixture(scope="module")
 def _shared_server(wait_strategy: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("server") / "server.log"
-    with running(log, _set({"wait_strategy": wait_strategy})) as server:
+    with running(log, set_flags({"wait_strategy": wait_strategy})) as server:
         yield server
 
 
@@ -94,14 +110,25 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis for one test, not started yet."""
+    server = RedisServer(tmp_path / "redis")
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def backend() -> Iterator[WebBackend]:
+    """A web application that allows everybody to poll, unless the test says otherwise."""
+    with web_backend() as backend:
+        yield backend
+
+
+@pytest.fixture
 def channel(request: pytest.FixtureRequest) -> str:
     """The name of a channel that only this test uses."""
     name: str = request.node.name
     return name.replace(",", "")
-
-
-def _set(settings: Mapping[str, object]) -> tuple[str, ...]:
-    return tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
 
 
 def _assert_quiet(servers: list[Server]) -> None:

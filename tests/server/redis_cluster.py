@@ -12,7 +12,7 @@ from typing import Any
 from tests.server.caller import Caller, Reply, poll_path
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer
-from tests.server.server_process import Server, running, wait_until
+from tests.server.server_process import Server, running, set_flags, wait_until
 
 TIMEOUT_SECONDS = 2.0
 """`redis_timeout_seconds` of all nodes here: longer than a publication takes on a busy machine."""
@@ -49,7 +49,7 @@ class RedisCluster:
             "redis_durable": "true",  # it counts only where it is so
             **settings,
         }
-        flags = [part for name, value in values.items() for part in ("--set", f"{name}={value}")]
+        flags = set_flags(values)
         context = running(log, ("--broadcast", url or self.redis.url, *flags), environment)
         server = self._stack.enter_context(context)
         for pattern in EXPECTED:
@@ -75,7 +75,7 @@ class RedisCluster:
 
     def cursors(self) -> list[str]:
         """The nodes' cursors. A node that has just connected again says 503 until it has caught up."""
-        return [_cursor_in_the_end(caller) for caller in self.callers]
+        return [_in_the_end(caller, "/v1/cursor")["cursor"] for caller in self.callers]
 
     def wait_until_one(self) -> str:
         """Wait until all nodes have applied the same entries; returns their cursor."""
@@ -181,29 +181,20 @@ def try_to_publish(caller: Caller, channels: list[str], data: object, *, key: st
 def poll_in_the_end(caller: Caller, *channels: str, **parameters: object) -> dict[str, Any]:
     """The answer to a poll with a cursor of another epoch. A node that has not reported lately, because it has just
     started or did not run, asks its client to come back: it cannot know yet that this epoch is over."""
+    return _in_the_end(caller, poll_path(*channels, **parameters))
+
+
+def _in_the_end(caller: Caller, path: str) -> dict[str, Any]:
+    """What a node says, once it knows what there is now."""
     replies: list[Reply] = []
 
     def is_answered() -> bool:
-        replies.append(caller.call("GET", poll_path(*channels, **parameters)))
+        replies.append(caller.call("GET", path))
         return replies[-1].status != 503
 
     wait_until(is_answered, "an answer")
     assert replies[-1].status == 200, replies[-1]
     value: dict[str, Any] = replies[-1].value
-    return value
-
-
-def _cursor_in_the_end(caller: Caller) -> str:
-    """The current cursor of a node, once it knows what there is now."""
-    replies: list[Reply] = []
-
-    def is_answered() -> bool:
-        replies.append(caller.call("GET", "/v1/cursor"))
-        return replies[-1].status != 503
-
-    wait_until(is_answered, "a cursor")
-    assert replies[-1].status == 200, replies[-1]
-    value: str = replies[-1].value["cursor"]
     return value
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +18,7 @@ import hiredis
 
 from deploy.cluster import free_ports
 from tests.server.raw_client import WAIT_SECONDS
+from tests.server.server_process import wait_until
 
 PROGRAM = shutil.which("redis-server") or "redis-server"
 
@@ -100,7 +101,7 @@ class RedisServer:
             self._process = subprocess.Popen(
                 [PROGRAM, "--port", str(self.port), *flags, *more], cwd=self.directory, stdout=log, stderr=log
             )
-        until(self._answers, "Redis to answer")
+        wait_until(self._answers, "Redis to answer")
 
     def start_as_sentinel(self, configuration: Path) -> None:
         """Start it as a Sentinel with this configuration file, which it rewrites."""
@@ -109,7 +110,7 @@ class RedisServer:
                 [PROGRAM, str(configuration), "--sentinel", "--port", str(self.port), "--bind", "127.0.0.1"],
                 cwd=self.directory, stdout=log, stderr=log,
             )  # fmt: skip
-        until(self._answers, "the Sentinel to answer")
+        wait_until(self._answers, "the Sentinel to answer")
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -163,10 +164,3 @@ class RedisServer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.kill()
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out waiting for {what}"
-        time.sleep(0.01)

@@ -8,11 +8,12 @@ from pathlib import Path
 from tests.server.server_process import Server, wait_until
 
 
-def secret(path: Path, text: str) -> Path:
-    """Write a file that only its owner can read, atomically."""
+def secret(path: Path, text: str, mode: int = 0o600) -> Path:
+    """Write a file, atomically; by default only its owner can read it."""
     new = path.with_suffix(".new")
     new.touch(0o600)
     new.write_text(text)
+    new.chmod(mode)
     new.replace(path)
     return path
 

@@ -11,13 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
-from tests.server.caller import Caller
-from tests.server.raw_client import WAIT_SECONDS, RawClient
+from tests.server.caller import Caller, poll_path
+from tests.server.raw_client import WAIT_SECONDS, RawClient, get
 
 START_SECONDS = 30.0
 """How long a server may take to print its address; it takes 0.3 s on an idle machine."""
@@ -173,6 +173,20 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = WAIT_S
     while not condition():
         assert time.monotonic() < deadline, f"timed out waiting for {what}"
         time.sleep(0.01)
+
+
+def set_flags(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """These settings as flags."""
+    return tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
+
+
+def hold_polls(server: Server, stack: ExitStack, count: int, channel: str = "a") -> list[RawClient]:
+    """This many clients whose polls are held."""
+    clients = [stack.enter_context(server.connect()) for _ in range(count)]
+    for client in clients:
+        client.send(get(poll_path(channel, cursor="now", timeout=60)))
+    server.wait_for_held(count)
+    return clients
 
 
 def workers_of(server: Server) -> list[psutil.Process]:

@@ -1,46 +1,27 @@
-"""Where a server listens, and who may publish there."""
+"""Where a server listens."""
 
 from __future__ import annotations
 
 import signal
 import socket
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.server.command_line import run
 from tests.server.conftest import Serve
 from tests.server.raw_client import get
 from tests.server.redis_server import free_port
-from tests.server.server_process import START_SECONDS, clean_environment
-
-KEY = "a-publish-key-of-27-letters"
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
-def refusal(*flags: str, environment: dict[str, str] | None = None) -> str:
-    """The error of a server that does not start, which must be short and have no traceback."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "pushup", "serve", *flags],
-        env=clean_environment(environment),
-        capture_output=True,
-        text=True,
-        timeout=START_SECONDS,
-        check=False,
-    )
-    assert ended.returncode not in (0, -signal.SIGKILL)
+def refusal(*flags: str) -> str:
+    """The error of a server that does not start, which must be one line."""
+    ended = run("serve", *flags)
+    assert (ended.returncode, ended.stdout) == (1, "")
     assert "Traceback" not in ended.stderr
-    assert ended.stdout == ""
-    lines = [line for line in ended.stderr.splitlines() if line.startswith("Error: ")]
-    assert len(lines) == 1, ended.stderr
-    return lines[0].removeprefix("Error: ")
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("Error: ")]
+    return line.removeprefix("Error: ")
 
 
 def has_ipv6_loopback() -> bool:
@@ -165,46 +146,3 @@ def test_public_address_needs_keys(serve: Serve, address: str) -> None:
     said = refusal("--listen", address)
     assert "publish_keys" in said
     assert "allow_public_without_keys" in said
-
-
-def test_publish_keys(serve: Serve) -> None:
-    """With publish keys, publishing without a key gets 401, with a wrong one 403; polling needs none."""
-    message = {"channels": ["a"], "data": 1}
-    with serve(environment={"PUSHUP_PUBLISH_KEYS": f"another-key-of-27-characters,{KEY}"}) as server:
-        with server.caller() as caller:
-            for method, path, body in (
-                ("POST", "/v1/messages", message),
-                ("POST", "/v1/channels", {"name": "b"}),
-                ("POST", "/v1/channels/a/renew", {}),
-                ("DELETE", "/v1/channels/a", None),
-                ("GET", "/v1/channels", None),
-                ("GET", "/v1/channels/a", None),
-            ):
-                reply = caller.call(method, path, body)
-                assert reply.status == 401
-                assert reply.headers["WWW-Authenticate"].startswith("Bearer")
-                for wrong in (KEY[:-1], KEY + "x", KEY.upper(), "é" * 20):
-                    headers = {"Authorization": f"Bearer {wrong}"}
-                    assert caller.call(method, path, body, headers).status == 403
-                assert caller.call(method, path, body, {"Authorization": f"Basic {KEY}"}).status == 401
-            for scheme in ("Bearer", "bearer"):
-                reply = caller.call("POST", "/v1/messages", message, {"Authorization": f"{scheme} {KEY}"})
-                assert reply.status == 201
-            assert len(caller.poll("a")["messages"]) == 2
-            assert caller.cursor()
-        assert not any(KEY in line for line in server.log_lines())
-
-
-def test_cors(serve: Serve) -> None:
-    """Scripts from listed origins may read responses; those from other origins may not."""
-    good = "https://example.org"
-    with serve(cors_origins=good) as server, server.caller() as caller:
-        asked = {"Origin": good, "Access-Control-Request-Method": "GET"}
-        leave = caller.call("OPTIONS", "/v1/poll", None, asked)
-        assert leave.status == 204
-        assert leave.headers["Access-Control-Allow-Origin"] == good
-        assert "GET" in leave.headers["Access-Control-Allow-Methods"]
-        for origin, allowed in ((good, good), ("https://example.com", None)):
-            reply = caller.call("GET", "/v1/poll?channel=a&timeout=0", None, {"Origin": origin})
-            assert reply.headers["Access-Control-Allow-Origin"] == allowed
-            assert reply.headers["Vary"] == "Origin"

@@ -26,12 +26,6 @@ from tests.server.token_issuer import SETTINGS
 NDJSON = "application/x-ndjson"
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
 def test_an_answer(serve: Serve) -> None:
     """Its text, its values and its end are read as they were written, however long; a second one is refused."""
     channel = "Ärger: 1 \U0001f600"

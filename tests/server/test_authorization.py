@@ -10,7 +10,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,21 +18,15 @@ import pytest
 from pushup.backends.tickets import Tickets
 from tests.server.blocking_backend import Question, Verdict, WebBackend, allowed, web_backend
 from tests.server.caller import Caller, Reply, data_of, poll_path
-from tests.server.conftest import Serve
+from tests.server.command_line import error_of
+from tests.server.conftest import STRATEGIES, Serve
 from tests.server.raw_client import RawResponse, get
 from tests.server.server_process import Server, clean_environment, wait_until
 
 KEY = "the-key-of-all-nodes"
-one_strategy = pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
-"""One is enough where nothing depends on the wait strategy."""
+each_strategy = pytest.mark.parametrize("wait_strategy", STRATEGIES, indirect=True)
 
 IS_FAILING = "authorization is failing"
-
-
-@pytest.fixture
-def backend() -> Iterator[WebBackend]:
-    with web_backend() as backend:
-        yield backend
 
 
 def sealed(*channels: str, seconds: int = 600) -> dict[str, str]:
@@ -68,7 +61,6 @@ def write_module(directory: Path, code: str, name: str = "mine") -> None:
 # The web application.
 
 
-@one_strategy
 def test_the_application_is_asked_once(serve: Serve, backend: WebBackend) -> None:
     """Over many polls, the application is asked once, and the ticket is sent once, until it expires."""
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
@@ -93,6 +85,7 @@ def test_the_application_is_asked_once(serve: Serve, backend: WebBackend) -> Non
         assert backend.count >= 3
 
 
+@each_strategy
 def test_a_held_poll_ends_with_its_ticket(serve: Serve, backend: WebBackend) -> None:
     """A held poll ends when its ticket expires, and not before; no message is missed."""
     with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
@@ -107,6 +100,7 @@ def test_a_held_poll_ends_with_its_ticket(serve: Serve, backend: WebBackend) -> 
         assert server.metric("held_polls") == 0
 
 
+@each_strategy
 def test_a_ticket_says_who(serve: Serve, backend: WebBackend) -> None:
     """It carries the subject that the application named, on any node; one of a form before this one is none."""
     with serve(authorize_url=backend.url, ticket_key=KEY) as server, server.caller() as caller:
@@ -125,7 +119,6 @@ def test_a_ticket_says_who(serve: Serve, backend: WebBackend) -> None:
         assert problem_of(poll(caller, "a")) == (503, "unavailable")
 
 
-@one_strategy
 def test_connections_to_the_application_are_reused(serve: Serve, backend: WebBackend) -> None:
     """Consecutive questions use the same connection."""
     with serve(authorize_url=backend.url) as server, server.caller() as caller:
@@ -135,7 +128,6 @@ def test_connections_to_the_application_are_reused(serve: Serve, backend: WebBac
         assert backend.connections == 1
 
 
-@one_strategy
 def test_an_application_that_was_restarted(serve: Serve, stack: ExitStack) -> None:
     """If the application has closed an idle connection meanwhile, no client is refused for that."""
     backend = stack.enter_context(web_backend())
@@ -146,7 +138,6 @@ def test_an_application_that_was_restarted(serve: Serve, stack: ExitStack) -> No
         assert backend.connections == 10
 
 
-@one_strategy
 def test_what_the_application_receives(serve: Serve, backend: WebBackend) -> None:
     """The application gets the channels and what identifies the client, and nothing else that the client sent."""
     with serve(authorize_url=backend.url + "?realm=1") as server, server.caller() as caller:
@@ -169,7 +160,6 @@ def test_what_the_application_receives(serve: Serve, backend: WebBackend) -> Non
     assert question.headers["user-agent"].startswith("PushUp/")
 
 
-@one_strategy
 def test_verdicts(serve: Serve, backend: WebBackend) -> None:
     """Each client gets its own verdict: one that is logged in polls, others are told why they may not."""
 
@@ -198,7 +188,6 @@ def whole(response: RawResponse) -> tuple[int, dict[str, str], bytes]:
     return response.status, {k: v for k, v in response.headers.items() if k != "date"}, response.body
 
 
-@one_strategy
 @pytest.mark.parametrize("strict_channels", ["false", "true"])
 @pytest.mark.parametrize("status", [401, 403])
 def test_refusals_do_not_reveal_whether_a_channel_exists(
@@ -248,7 +237,6 @@ NO_VERDICT = [
 ]
 
 
-@one_strategy
 def test_a_missing_verdict_is_a_503(serve: Serve, backend: WebBackend) -> None:
     """If the application's response is not a verdict, clients get 503, while those with tickets keep polling."""
     with serve(authorize_url=backend.url, ticket_key=KEY, log_format="json") as server, server.caller() as caller:
@@ -273,7 +261,6 @@ def test_a_missing_verdict_is_a_503(serve: Serve, backend: WebBackend) -> None:
         assert is_at_rest(server)
 
 
-@one_strategy
 def test_a_ticket_lasts_at_most_a_day(serve: Serve, backend: WebBackend) -> None:
     """However long the application lets a client poll, its ticket expires within a day."""
     backend.answer = lambda question: allowed(1e15)
@@ -282,6 +269,7 @@ def test_a_ticket_lasts_at_most_a_day(serve: Serve, backend: WebBackend) -> None
         assert 0.8 * 86_400 < int(ticket.split(".")[1]) - time.time() <= 86_400
 
 
+@each_strategy
 def test_concurrent_questions_are_limited(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
     """The limit of concurrent questions is never exceeded; a limited number wait, and the rest are refused."""
     leave = threading.Event()
@@ -324,6 +312,7 @@ def test_concurrent_questions_are_limited(serve: Serve, backend: WebBackend, sta
         assert server.metric('backend_wait_seconds_count{backend="authorization"}') == 43
 
 
+@each_strategy
 def test_a_client_that_disconnects_before_its_verdict(serve: Serve, backend: WebBackend, stack: ExitStack) -> None:
     """Clients that disconnect before their verdict leave nothing behind, and their waiting questions are dropped."""
     leave = threading.Event()
@@ -354,7 +343,6 @@ def test_a_client_that_disconnects_before_its_verdict(serve: Serve, backend: Web
         server.wait_for_held(0)
 
 
-@one_strategy
 def test_tickets_of_other_nodes(serve: Serve, backend: WebBackend, tmp_path: Path) -> None:
     """A ticket is valid on every node with its key that continues the order, even after a restart, and on no other."""
     journal = f"journal:{tmp_path}/journal"
@@ -371,7 +359,6 @@ def test_tickets_of_other_nodes(serve: Serve, backend: WebBackend, tmp_path: Pat
                 assert backend.count == asked
 
 
-@one_strategy
 def test_other_requests_need_no_ticket(serve: Serve, backend: WebBackend) -> None:
     """Publishing, channels and health need no question."""
     backend.answer = lambda question: Verdict(403)
@@ -385,7 +372,6 @@ def test_other_requests_need_no_ticket(serve: Serve, backend: WebBackend) -> Non
 # Scripts of other origins.
 
 
-@one_strategy
 def test_cors(serve: Serve, backend: WebBackend) -> None:
     """Scripts from a listed origin may send cookies and a ticket; if all origins are allowed, no cookies."""
     preflight = {
@@ -440,7 +426,6 @@ AUTHORIZER = """
 """
 
 
-@one_strategy
 def test_authorizer_function(serve: Serve, tmp_path: Path) -> None:
     """The function's results are verdicts; anything else, or an error, is a 503, and the log says why once."""
     write_module(tmp_path, AUTHORIZER)
@@ -467,7 +452,6 @@ def test_authorizer_function(serve: Serve, tmp_path: Path) -> None:
         assert len([line for line in server.log_lines() if "authorization works again" in line]) == 1
 
 
-@one_strategy
 def test_authorizer_function_that_hangs(serve: Serve, tmp_path: Path) -> None:
     """A function that does not return occupies its thread until it does, and delays no client that has a ticket."""
     write_module(tmp_path, AUTHORIZER)
@@ -491,7 +475,6 @@ def test_authorizer_function_that_hangs(serve: Serve, tmp_path: Path) -> None:
         assert poll(waits, "yes").status == 200
 
 
-@one_strategy
 def test_stopping_while_an_authorizer_function_hangs(serve: Serve, tmp_path: Path) -> None:
     """SIGTERM stops a server even if a function does not return."""
     write_module(tmp_path, "import time\ndef f(channels, headers):\n    time.sleep(60)\n")
@@ -541,14 +524,6 @@ def test_unusable_authorizer_function(tmp_path: Path, command: str, authorizer: 
     assert "listens on" not in ended.stdout
 
 
-def test_authorizer_and_url(tmp_path: Path) -> None:
+def test_authorizer_and_url() -> None:
     """Setting both authorizer and authorize_url is an error."""
-    ended = subprocess.run(
-        [
-            sys.executable, "-m", "pushup", "serve", "--set", "authorizer=mine:f", "--set",
-            "authorize_url=http://127.0.0.1:1/",
-        ],
-        env=clean_environment(), capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 1
-    assert "not both" in ended.stderr
+    assert "not both" in error_of("serve", "--set", "authorizer=mine:f", "--set", "authorize_url=http://127.0.0.1:1/")

@@ -28,7 +28,7 @@ from tests.server.caller import Caller, data_of, poll_path
 from tests.server.conftest import Serve
 from tests.server.raw_client import get
 from tests.server.redis_server import free_port
-from tests.server.server_process import Server, running, wait_until
+from tests.server.server_process import Server, running, set_flags, wait_until
 
 KEY = "the-key-of-all-nodes"
 
@@ -142,7 +142,6 @@ def assert_refused_while_others_poll(server: Server, asked: Caller, caller: Call
     assert server.metric("held_polls") == 0
 
 
-@pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
 @pytest.mark.parametrize("behaviour", RUDE)
 def test_misbehaving_backend(serve: Serve, behaviour: Callable[[socket.socket], None]) -> None:
     """Whatever a backend does with its connections, polls that need it get 503, and others notice nothing."""
@@ -171,7 +170,6 @@ def test_misbehaving_backend(serve: Serve, behaviour: Callable[[socket.socket], 
         assert len(files) <= 2 + 2, "the two clients, and no more connections to the backend than it may have"
 
 
-@pytest.mark.parametrize("wait_strategy", ["epoll"], indirect=True)
 def test_unreachable_backend(serve: Serve) -> None:
     """If nobody listens at the URL, or its host does not resolve, clients are told to retry."""
     for url in (f"http://127.0.0.1:{free_port()}/may", "http://no-such-host.invalid/may"):
@@ -243,7 +241,7 @@ def test_2000_polls_on_a_slow_backend(tmp_path: Path, capsys: pytest.CaptureFixt
         "authorizer": "mine:may_poll", "authorize_at_most": AT_MOST, "authorize_timeout_seconds": TIMEOUT_SECONDS,
         "ticket_key": KEY, "log_format": "json",
     }  # fmt: skip
-    flags = tuple(part for name, value in settings.items() for part in ("--set", f"{name}={value}"))
+    flags = set_flags(settings)
     with (
         running(tmp_path / "server.log", flags) as server,
         server.caller() as poller,

@@ -41,12 +41,6 @@ BACKUP_REDIS = sample("docs/operate/redis.md", "redis-cli bgsave")
 RESTORE_REDIS = sample("docs/operate/redis.md", "systemctl stop pushup")
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "journal"

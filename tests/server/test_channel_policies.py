@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,6 @@ from tests.server.server_process import wait_until
 SHORT = '[[channels]]\nprefix = "short:"\nretention_seconds = "1s"\n'
 
 LOUD, QUIET = "a-key-of-the-loud-publisher", "a-key-of-the-quiet-publisher"
-
-
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis") as redis:
-        yield redis
 
 
 def policy(path: Path, prefix: str, **fields: object) -> Path:
@@ -109,6 +96,7 @@ def test_another_policy_at_a_restart(serve: Serve, tmp_path: Path) -> None:
 
 def test_nodes_agree_on_another_policy(redis: RedisServer, tmp_path: Path) -> None:
     """Restarted one by one, they go on by the policy of the log until both have the new one."""
+    redis.start()
     old, new = (policy(tmp_path / f"{most}.toml", "a:", retention_messages=most) for most in (5, 2))
     with cluster_at(redis, tmp_path, 2, environment={"PUSHUP_CONFIG": str(old)}) as cluster:
 

@@ -27,12 +27,6 @@ from tests.server.token_issuer import SETTINGS, TokenIssuer
 KEY = "a-publish-key-of-27-letters"
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
 def told(server: Server, *arguments: str) -> list[Any]:
     """What a client command prints, each line parsed as JSON; it must succeed."""
     ended = run(*arguments, PUSHUP_URL=server.url)

@@ -35,12 +35,6 @@ from tests.server.token_issuer import SETTINGS, TokenIssuer
 TRANSPORTS: tuple[Literal["stream", "poll"], ...] = ("stream", "poll")
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
 @pytest.fixture(params=KINDS)
 def make(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
     """Each test runs with both clients."""

@@ -75,12 +75,6 @@ def date_of(server: Server) -> float:
     return email.utils.parsedate_to_datetime(date).timestamp()
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough: the timers are those of the reactor with each of them."""
-    return "epoll"
-
-
 @pytest.fixture
 def machine(serve: Serve, tmp_path: Path) -> Machine:
     return Machine(serve, tmp_path)

@@ -11,17 +11,8 @@ import pytest
 
 from tests.server.caller import poll_path
 from tests.server.conftest import Serve
-from tests.server.raw_client import RawClient, get, post
-from tests.server.server_process import Server, wait_until
-
-
-def hold_polls(server: Server, stack: ExitStack, count: int) -> list[RawClient]:
-    """This many clients whose polls are held on the channel `a`."""
-    clients = [stack.enter_context(server.connect()) for _ in range(count)]
-    for client in clients:
-        client.send(get(poll_path("a", timeout=60)))
-    server.wait_for_held(count)
-    return clients
+from tests.server.raw_client import get, post
+from tests.server.server_process import hold_polls, wait_until
 
 
 @pytest.mark.parametrize("way", ["close", "half_close", "reset"])

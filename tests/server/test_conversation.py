@@ -70,13 +70,6 @@ def test_chain_of_cursors(caller: Caller, channel: str) -> None:
     assert seen == [n for n in range(20) if n % 3]
 
 
-def test_the_cursor_of_a_publication_can_be_polled_from(caller: Caller, channel: str) -> None:
-    """The cursor in the response to a publication resumes after its message."""
-    published = caller.publish([channel], "own")
-    caller.publish([channel], "next")
-    assert data_of(caller.poll(channel, cursor=published["cursor"])) == ["next"]
-
-
 def test_several_channels_sorted_each_once(caller: Caller, channel: str) -> None:
     """A poll on several channels gets their messages in order, each once, listing the requested channels it is on."""
     a, b, c = (f"{channel}:{x}" for x in "abc")
@@ -279,16 +272,3 @@ def test_expired_messages_are_reported_as_a_gap(serve: Serve) -> None:
         answer = caller.poll("a", cursor=cursor, timeout=0)
         assert gaps_of(answer) == [("a", "expired")]
         assert caller.poll("a", cursor=answer["cursor"], timeout=0)["gaps"] == []
-
-
-def test_evicted_messages_are_reported_as_a_gap(serve: Serve) -> None:
-    """A channel keeps a limited number of messages; a client that missed older ones gets a gap and the rest."""
-    with serve(retention_messages=3) as server, server.caller() as caller:
-        cursors = [caller.cursor()]
-        cursors += [caller.publish(["a"], number)["cursor"] for number in range(5)]
-        for place in range(2):
-            answer = caller.poll("a", cursor=cursors[place])
-            assert gaps_of(answer) == [("a", "evicted")]
-            assert data_of(answer) == [2, 3, 4]
-        answer = caller.poll("a", cursor=cursors[2])
-        assert (answer["gaps"], data_of(answer)) == ([], [2, 3, 4])

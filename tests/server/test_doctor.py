@@ -104,14 +104,9 @@ def test_who_listens_there_already(tmp_path: Path) -> None:
     assert found["problem"] == [f"listen: another program listens on 127.0.0.1:{port}; stop it, or change listen"]
 
 
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    with RedisServer(tmp_path / "redis") as server:
-        yield server
-
-
 def test_redis(redis: RedisServer, tmp_path: Path) -> None:
     """Its memory, its policy, its file; and a replica, or nobody, in its place."""
+    redis.start()
     status, found = findings("--broadcast", redis.url, "--set", "retention_bytes=64MiB")
     assert (status, found["problem"]) == (0, [])
     assert any(text.startswith("Redis 7") and " answers in " in text for text in found["ok"])

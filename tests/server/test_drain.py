@@ -17,12 +17,6 @@ OPERATOR, PUBLISHER = "operators-key-of-25-letters", "publishers-key-26-letters"
 POLL = get("/v1/poll?channel=a&cursor=now&timeout=60")
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough."""
-    return "epoll"
-
-
 def ready(server: Server) -> set[int]:
     """The statuses of some workers, or of the only process."""
     statuses = set()

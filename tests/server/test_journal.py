@@ -21,7 +21,7 @@ import psutil
 import pytest
 
 from pushup.broadcast.progress_mark import mark_path
-from tests.server.caller import Caller, data_of, gaps_of
+from tests.server.caller import Caller, data_of, gaps_of, sequence
 from tests.server.command_line import error_of, run
 from tests.server.conftest import Serve
 from tests.server.raw_client import post
@@ -33,12 +33,6 @@ STRANGER = {"X-Forwarded-For": "192.0.2.7"}
 """The header that a proxy adds to the request of a remote client."""
 
 CHANNELS = ("a", "b", "c", "tag:é")
-
-
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
 
 
 @pytest.fixture
@@ -55,11 +49,6 @@ def end(server: Server, number: signal.Signals) -> None:
     """End a server with a signal; after a request to stop, it must exit with 0."""
     server.signal(number)
     assert server.wait() == (0 if number == signal.SIGTERM else -number)
-
-
-def sequence(cursor: str) -> int:
-    """The sequence in an id or a cursor."""
-    return int(cursor.rpartition("-")[2])
 
 
 def by_id(caller: Caller) -> dict[int, Any]:
@@ -118,18 +107,6 @@ def test_the_replicated_state_survives(serve: Serve, path: Path, number: signal.
         new = caller.call("POST", "/v1/channels", {}).value
         assert new["id"] > nameless["id"]
         assert sequence(caller.publish(["a"], "new")["id"]) == sequence(last) + 8
-
-
-def test_messages_expire_while_no_server_runs(serve: Serve, path: Path) -> None:
-    """Messages that expired meanwhile are dropped by the next server, and reported as a gap."""
-    with serve(*journal(path), retention_seconds="1s") as server, server.caller() as caller:
-        cursor = caller.cursor()
-        caller.publish(["a"], "old")
-        end(server, signal.SIGKILL)
-    time.sleep(1.1)
-    with serve(*journal(path), retention_seconds="1s") as server, server.caller() as caller:
-        wait_until(lambda: server.metric("cached_messages") == 0, "the old message to go")
-        assert gaps_of(caller.poll("a", cursor=cursor, timeout=0)) == [("a", "expired")]
 
 
 # Put back, moved.

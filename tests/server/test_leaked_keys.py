@@ -7,16 +7,14 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Literal
 
-import pytest
-
 from pushup.backends.tickets import Tickets
 from pushup.client import Client, ClientError, Message
-from tests.server.blocking_backend import WebBackend, web_backend
+from tests.server.blocking_backend import WebBackend
 from tests.server.document_samples import sample
 from tests.server.raw_client import RawClient, get, post
 from tests.server.redis_cluster import RedisCluster
@@ -49,21 +47,6 @@ authorize_url = "URL"
 prefix = "user:"
 poll = "token"
 """
-
-
-@pytest.fixture
-def application() -> Iterator[WebBackend]:
-    """It allows everybody to poll what no token is needed for."""
-    with web_backend() as backend:
-        yield backend
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
 
 
 class Drill:
@@ -222,10 +205,11 @@ def statuses(drill: Drill, call: Callable[[RawClient], None]) -> set[int]:
     return found
 
 
-def test_the_drill(redis: RedisServer, tmp_path: Path, application: WebBackend) -> None:
+def test_the_drill(redis: RedisServer, tmp_path: Path, backend: WebBackend) -> None:
     """Each leaked key is of no use a second after the last reload; nobody else notices anything."""
+    redis.start()
     with ExitStack() as stack:
-        drill = Drill(RedisCluster(redis, tmp_path, stack), tmp_path, application.url)
+        drill = Drill(RedisCluster(redis, tmp_path, stack), tmp_path, backend.url)
         load = Load(drill)
         wait_until(lambda: load.published > 20, "some messages")
 
@@ -261,10 +245,10 @@ def test_the_drill(redis: RedisServer, tmp_path: Path, application: WebBackend) 
         thief = Thief(drill, stack, "asked:8", f"PushUp-Ticket: {forge(leaked)}")
         since = drill.run(REPLACE)
         thief.check_ended(since)
-        asked = application.count
+        asked = backend.count
         request = get("/v1/poll?channel=asked:8&timeout=0", f"PushUp-Ticket: {forge(leaked)}")
         assert statuses(drill, lambda client: client.send(request)) == {200}
-        assert application.count >= asked + 15 * NODES  # as if there were no ticket
+        assert backend.count >= asked + 15 * NODES  # as if there were no ticket
 
         load.stop()
         assert load.errors == []

@@ -20,12 +20,6 @@ pytestmark = pytest.mark.long  # Prometheus is installed for these only
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operate" / "monitoring.md"
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
 def checked_page(server: Server) -> str:
     """/metrics of a server that is in use; promtool finds nothing to say about it, and the page names all of it."""
     with server.caller() as caller, server.caller() as waiting:

@@ -22,12 +22,6 @@ EVERYBODY_ALONE = [("/v1/poll?channel=a&timeout=0", 200, 401), ("/v1/cursor", 20
 BOTH = [("/healthz", 200, 200), ("/readyz", 200, 200), ("/v1/nodes", 401, 401), ("/dashboard", 200, 200)]
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough: the connections are as any other."""
-    return "epoll"
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_who_is_answered_where(serve: Serve, tmp_path: Path, workers: int) -> None:
     """Metrics only on the operators' addresses, where polls need a right; at log level debug each request is logged."""

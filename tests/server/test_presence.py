@@ -19,12 +19,6 @@ from tests.server.token_issuer import SETTINGS
 GRACE_SECONDS = 3.0
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
 def test_sixty_members_of_three_nodes(tmp_path: Path) -> None:
     """`python -m tests.server.presence_kills` does the same with 1,000, some of them in Chromium."""
     result = run(

@@ -9,18 +9,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.server.caller import gaps_of, poll_path
+from tests.server.caller import gaps_of, poll_path, sequence
 from tests.server.conftest import Serve
 from tests.server.follower import LAST, Follower
 from tests.server.raw_client import RawClient, get, post
 from tests.server.server_process import Server, wait_until
 
 MIB = 1024 * 1024
-
-
-def sequence(cursor: str) -> int:
-    """The sequence in an id or a cursor."""
-    return int(cursor.rpartition("-")[2])
 
 
 def test_promises_1_and_2_followers_miss_nothing_and_get_nothing_twice(server: Server, channel: str) -> None:

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.server.blocking_backend import Verdict, WebBackend, web_backend
+from tests.server.blocking_backend import Verdict, WebBackend
 from tests.server.caller import poll_path
 from tests.server.conftest import Serve
 from tests.server.redis_cluster import RedisCluster
 from tests.server.redis_server import RedisServer
-
-
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
-@pytest.fixture
-def backend() -> Iterator[WebBackend]:
-    with web_backend() as backend:
-        yield backend
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pytest
 
 from tests.server.caller import Caller, data_of, gaps_of, poll_path
 from tests.server.certificates import write_certificate
+from tests.server.command_line import run
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_cluster import (
     Chain,
@@ -58,14 +58,6 @@ def cluster(shared: RedisCluster) -> RedisCluster:
     shared.wait_until_ready()
     shared.wait_until_publishing()
     return shared
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis for one test, not started yet."""
-    server = RedisServer(tmp_path / "redis")
-    yield server
-    server.kill()
 
 
 def epoch_of(cursor: str) -> str:
@@ -926,8 +918,7 @@ def test_a_copy_of_a_log_becomes_a_cluster_of_its_own(tmp_path: Path, channel: s
     with RedisServer(tmp_path / "redis") as server:
 
         def rename() -> subprocess.CompletedProcess[str]:
-            words = [sys.executable, "-m", "pushup", "new-cluster", "--broadcast", server.url]
-            return subprocess.run(words, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False)
+            return run("new-cluster", "--broadcast", server.url)
 
         assert "there is no message log" in rename().stderr
         with cluster_at(server, tmp_path, 1) as cluster:

@@ -12,7 +12,6 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -32,18 +31,6 @@ from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 KEY = "a-publish-key-of-27-letters"
 OTHER_KEY = "another-publish-key-of-35-characters"
-
-
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
-@pytest.fixture
-def backend() -> Iterator[WebBackend]:
-    with web_backend() as backend:
-        yield backend
 
 
 def publish(caller: Caller, key: str, data: object = 1) -> Reply:

@@ -34,11 +34,12 @@ from pushup.backends.tickets import Tickets
 from tests.server.blocking_backend import Question, Verdict, web_backend
 from tests.server.caller import Caller, Reply, poll_path
 from tests.server.chromium import chromium
+from tests.server.command_line import run
 from tests.server.conftest import Serve
 from tests.server.document_samples import ROOT, SESSION, TAKEN, flags, sample, samples, samples_in
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
-from tests.server.server_process import Server, clean_environment, running, wait_until
+from tests.server.server_process import Server, clean_environment, running, set_flags, wait_until
 from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 NOT_RUN = {
@@ -141,12 +142,6 @@ SERVE_WITH_FUNCTION = sample("docs/guide/authorization.md", "pushup serve --set 
 WITH_SQLITE = sample("docs/guide/authorization.md", "import sqlite3")
 TICKET = sample("docs/guide/authorization.md", '{"cursor": "k3f9-41"')
 POLL_WITH_TICKET = sample("docs/guide/authorization.md", "GET /v1/poll?channel=author:John&cursor=k3f9-41")
-
-
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
 
 
 def test_every_sample_is_run_or_says_why_not() -> None:
@@ -286,10 +281,7 @@ def test_what_is_in_redis(shell: Shell, tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", SERVE_WITH_REDIS.splitlines())
 def test_addresses_of_redis(line: str) -> None:
     """Every form of address is accepted, and its password is not shown."""
-    said = subprocess.run(
-        [sys.executable, "-m", "pushup", "check-config", *flags(line)],
-        env=clean_environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    said = run("check-config", *flags(line))
     assert said.returncode == 0, said.stderr
     assert "PASSWORD" not in said.stdout
 
@@ -770,7 +762,7 @@ def test_who_has_not_read_a_message(shell: Shell, tmp_path: Path, monkeypatch: p
         calls.append((dict(flask.request.headers), flask.request.get_data()))
 
     exec(compile(TAKE_WEBHOOKS, "docs/guide/unread.md", "exec"), {"app": app, "send_mail": lambda *m: mails.append(m)})
-    settings = tuple(word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}"))
+    settings = set_flags(SETTINGS)
     publish = PUBLISH_UNREAD.replace("60", "1").replace('"ann"', '"7"')
     with ExitStack() as stack:
         serve = serve.replace("http://127.0.0.1:5000", stack.enter_context(served(app)))
@@ -816,7 +808,7 @@ def test_who_is_there(shell: Shell, tmp_path: Path) -> None:
             "webhook_key": f"whsec_{'k' * 32}",
             "webhook_url": f"{stack.enter_context(served(app))}/occupied",
         }
-        settings = tuple(word for name, value in given.items() for word in ("--set", f"{name}={value}"))
+        settings = set_flags(given)
         server = stack.enter_context(running(tmp_path / "log", ("--config", f"{tmp_path}/pushup.toml", *settings)))
         caller = stack.enter_context(server.caller())
 

@@ -5,26 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.server.command_line import error_of, run
 from tests.server.conftest import Serve
 from tests.server.redis_server import RedisServer
+from tests.server.reloading import secret
 from tests.server.server_process import wait_until
 
 KEY = "a-publish-key-of-27-letters"
-
-
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
-def secret(path: Path, text: str, mode: int = 0o600) -> Path:
-    path.write_text(text)
-    path.chmod(mode)
-    return path
 
 
 def test_publish_with_a_key_from_a_file(serve: Serve, tmp_path: Path) -> None:

@@ -5,20 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import pytest
-
 from pushup.client import Client
 from tests.server.command_line import run
 from tests.server.conftest import Serve
 from tests.server.server_process import wait_until
 from tests.server.token_issuer import SETTINGS, TokenIssuer
 from tests.server.webhook_receiver import PUBLISH_KEY, webhook_receiver
-
-
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
 
 
 def test_a_program_that_follows_a_stream(serve: Serve) -> None:

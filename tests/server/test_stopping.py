@@ -13,19 +13,10 @@ from pushup.node.drain import REFUSALS
 from tests.server.caller import poll_path
 from tests.server.conftest import Serve
 from tests.server.raw_client import WAIT_SECONDS, RawClient, get
-from tests.server.server_process import Server, wait_until
+from tests.server.server_process import hold_polls, wait_until
 
 ENOUGH = 700
 """More polls than the server answers in one reactor iteration, which is 256."""
-
-
-def hold_polls(server: Server, stack: ExitStack, count: int, channel: str = "a") -> list[RawClient]:
-    """This many clients whose polls are held."""
-    clients = [stack.enter_context(server.connect()) for _ in range(count)]
-    for client in clients:
-        client.send(get(poll_path(channel, cursor="now", timeout=60)))
-    server.wait_for_held(count)
-    return clients
 
 
 def first_answered(clients: list[RawClient]) -> RawClient:

@@ -32,12 +32,6 @@ ISSUERS = {
 }
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
 @pytest.fixture
 def serve(serve: Serve) -> Serve:
     """Servers are killed at the end of a test, which their workers notice."""
@@ -50,14 +44,6 @@ def serve(serve: Serve) -> Serve:
             yield server
 
     return start
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture
@@ -171,6 +157,7 @@ def test_a_thousand_held_polls_end(serve: Serve, tmp_path: Path, issuer: WebBack
 
 def test_a_thousand_held_polls_on_three_nodes_end(redis: RedisServer, tmp_path: Path, stack: ExitStack) -> None:
     """A second after a revocation at one node, no node holds a poll of the user, and none accepts the token."""
+    redis.start()
     cluster = RedisCluster(redis, tmp_path, stack)
     settings = {**SETTINGS, "publish_keys": KEY}
     for _ in range(3):

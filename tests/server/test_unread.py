@@ -27,12 +27,6 @@ READER = "7"
 """The user of all tokens here."""
 
 
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
-
-
 @pytest.fixture
 def application() -> Iterator[WebBackend]:
     with web_backend() as application:

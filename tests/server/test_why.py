@@ -6,8 +6,6 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.server.command_line import error_of, run
 from tests.server.conftest import Serve
 from tests.server.redis_cluster import RedisCluster, cluster_at
@@ -15,12 +13,6 @@ from tests.server.redis_server import RedisServer
 from tests.server.server_process import Server, wait_until
 
 KEY = "a-publish-key-of-27-letters"
-
-
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, since nothing here depends on it."""
-    return "epoll"
 
 
 def why(server: Server, *arguments: str) -> str:

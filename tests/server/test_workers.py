@@ -19,6 +19,7 @@ import pytest
 
 import pushup
 from tests.server.caller import Caller, data_of, poll_path
+from tests.server.command_line import error_of
 from tests.server.conftest import Serve
 from tests.server.raw_client import WAIT_SECONDS, RawClient, get, post
 from tests.server.redis_server import RedisServer, free_port
@@ -32,12 +33,6 @@ MARK_RUN = "import os, pathlib\npathlib.Path(__file__).with_name(f'{os.getpid()}
 
 KEY = "a-publish-key-of-27-letters"
 OTHER_KEY = "another-publish-key-of-35-characters"
-
-
-@pytest.fixture(scope="session")
-def wait_strategy() -> str:
-    """One is enough, except for the first tests."""
-    return "epoll"
 
 
 @pytest.fixture
@@ -381,22 +376,12 @@ def test_other_addresses(serve: Serve, tmp_path: Path) -> None:
         assert not path.exists()
 
 
-def refused(*flags: str, **environment: str) -> str:
-    """What a server that cannot start says."""
-    command = [sys.executable, "-m", "pushup", "serve", *flags]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=WAIT_SECONDS, env=clean_environment(environment), check=False
-    )
-    assert done.returncode != 0
-    return done.stderr
-
-
 def test_another_server_on_the_same_port(serve: Serve) -> None:
     """It says that the port is taken, and takes no clients of the first."""
     with serve("--workers", "2") as server:
         said = f"cannot listen on {server.address}: Address already in use"
-        assert said in refused("--workers", "2", "--listen", server.address)
-        assert said in refused("--listen", server.address)
+        assert said in error_of("serve", "--workers", "2", "--listen", server.address)
+        assert said in error_of("serve", "--listen", server.address)
 
 
 def test_two_servers_that_start_at_once_on_one_port(stack: ExitStack) -> None:
@@ -458,14 +443,7 @@ def test_workers_run_the_code_of_the_current_directory_if_the_parent_does(stack:
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
 def test_a_number_of_workers_that_cannot_be(value: str) -> None:
-    assert "workers" in refused(PUSHUP_WORKERS=value)
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path / "redis")
-    yield server
-    server.kill()
+    assert "workers" in error_of("serve", PUSHUP_WORKERS=value)
 
 
 def test_workers_with_redis(serve: Serve, stack: ExitStack, redis: RedisServer, tmp_path: Path) -> None:

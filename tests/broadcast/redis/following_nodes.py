@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from pushup.broadcast.admission import WaitingLimits
@@ -32,8 +32,6 @@ from tests.core.builders import publish
 
 START = 1_795_219_200.0
 
-T = TypeVar("T")
-
 
 class Disk:
     """The disk of one machine; `data` is the mark on it."""
@@ -48,13 +46,6 @@ class Disk:
 
     def write(self, data: bytes) -> None:
         self.data = data
-
-
-class Now:
-    """Makes blocking calls at once."""
-
-    def call(self, function: Callable[..., T], /, *args: Any) -> Deferred[T]:
-        return succeed(function(*args))
 
 
 class Poller:

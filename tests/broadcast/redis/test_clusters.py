@@ -17,7 +17,8 @@ from pushup.core.commands import Published
 from pushup.core.cursor import order_of
 from pushup.core.errors import Unavailable
 from tests.broadcast.redis.fake_redis import FakeRedis
-from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Now, Poller
+from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Poller
+from tests.broadcast.stepped_helpers import AtOnce
 from tests.core.builders import gaps, ids, poll, publish
 from tests.net.observed_log import logged_at
 
@@ -40,7 +41,7 @@ class Place(Cluster):
 
     def start(self, *, disk: Disk | None = None, **settings: Any) -> FollowingNode:
         if disk is not None:
-            settings["progress_mark"] = ProgressMark(disk, Now(), self.clock)
+            settings["progress_mark"] = ProgressMark(disk, AtOnce(), self.clock)
         return super().start(random=self.random, **settings)
 
     def settle(self) -> None:
@@ -290,7 +291,7 @@ def test_whatever_happens_each_log_stays_with_its_cluster(
                 disk = Disk()
                 disk.data = msgspec.json.encode(Mark("f" * 17, 3, names[other if wrong is here else here]))
                 stranger = FollowingNode(
-                    wrong.redis, here.clock, name="stranger", progress_mark=ProgressMark(disk, Now(), here.clock)
+                    wrong.redis, here.clock, name="stranger", progress_mark=ProgressMark(disk, AtOnce(), here.clock)
                 )
                 here.nodes.append(stranger)
                 here.advance(1.0)

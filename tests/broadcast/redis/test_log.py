@@ -119,8 +119,8 @@ def test_the_names_of_the_keys(log: ReadLog) -> None:
 
 
 def test_an_entry_of_many_messages_starts_with_its_first_sequence(log: ReadLog) -> None:
-    """Its id in Redis is the last one; the data of each message is a separate copy."""
-    log.append(publish("a"), batch(draft("a", data="1"), draft("b", data="[2]"), draft("a", data="3")))
+    """The reply and its id in Redis are the last one; the data of each message is a separate copy."""
+    assert log.append(publish("a"), batch(draft("a", data="1"), draft("b", data="[2]"), draft("a", data="3"))) == [1, 4]
     one, many = log.now(log.log.read("e1", 0))
     assert (one.entry.sequence, many.entry.sequence) == (1, 2)
     assert many.entry.command.width == 3

@@ -749,24 +749,6 @@ def test_a_log_of_an_earlier_epoch_starts_a_new_one(cluster: Cluster, log: list[
     assert is_consistent(cluster)
 
 
-def test_epochs_increase_although_the_clock_was_set_back(log: list[str]) -> None:
-    """A new epoch is later than the previous one, whatever the time."""
-    ahead = Cluster()
-    ahead.clock.advance(5000.0)
-    ahead.start()
-    ahead.end()
-    cluster = Cluster()
-    cluster.redis.data = ahead.redis.dump()
-    node = cluster.start()
-    before = node.node.cursor.epoch
-    assert before == ahead.redis.data[b"{pushup}:5:state"][b"epoch"].decode()
-    cluster.redis.data.clear()
-    cluster.advance(2.0)
-    assert node.follows
-    assert order_of(node.node.cursor.epoch) > order_of(before)
-    cluster.end()
-
-
 def test_cursors_of_an_unknown_epoch_are_refused(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
     """A node that has not noticed the epoch refuses them rather than repeat messages; other cursors are answered."""
     cluster.publish(node, "a")
@@ -965,15 +947,19 @@ def test_the_log_of_a_new_epoch_reaches_back_for_a_minute(cluster: Cluster, log:
     assert [number for number, _ in cluster.redis.data[b"{pushup}:5:log"].rows] == [*range(51, 71)]
 
 
+def saver_of(cluster: Cluster, node: FollowingNode) -> CheckpointSaver:
+    replica = Replica(node.node, lambda tag, outcome: None)
+    epochs = EpochStarter(node_id="n", replica=replica, mark=None, wall=lambda: 1e9, random=lambda: 0.5)
+    return CheckpointSaver(replica=replica, epochs=epochs, clock=cluster.clock)
+
+
 def test_a_checkpoint_that_is_up_to_date_is_not_saved(cluster: Cluster) -> None:
     """Nor one that is ahead of the node: it would go back."""
     node = cluster.nodes[0]
     cluster.publish(node, "a")
     cluster.publish(node, "a")
     cluster.advance(2.0)
-    replica = Replica(node.node, lambda tag, outcome: None)
-    epochs = EpochStarter(node_id="n", replica=replica, mark=None, wall=lambda: 1e9, random=lambda: 0.5)
-    saver = CheckpointSaver(replica=replica, epochs=epochs, clock=cluster.clock)
+    saver = saver_of(cluster, node)
     assert [saver.is_due(saved) for saved in (0, 1, 2, 3)] == [True, True, False, False]
 
 
@@ -1013,9 +999,7 @@ def test_a_node_behind_the_checkpoint_erases_nothing(cluster: Cluster) -> None:
     """It would give the checkpoint of another node a head of its own, which is older than the rows."""
     erase(cluster)
     node = cluster.nodes[0]
-    replica = Replica(node.node, lambda tag, outcome: None)
-    epochs = EpochStarter(node_id="n", replica=replica, mark=None, wall=lambda: 1e9, random=lambda: 0.5)
-    saver = CheckpointSaver(replica=replica, epochs=epochs, clock=cluster.clock)
+    saver = saver_of(cluster, node)
     last = node.node.cursor.sequence
     assert not saver.is_due(last)
     cluster.advance(LOG_SECONDS, 0.5)

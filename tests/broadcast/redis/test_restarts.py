@@ -17,7 +17,8 @@ from pushup.core.commands import ChannelState, Create, Entry, Outcome
 from pushup.core.cursor import Cursor, next_epoch, order_of
 from pushup.core.errors import Overloaded
 from pushup.core.state import ReplicatedState
-from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, Now, cluster_of
+from tests.broadcast.redis.following_nodes import Cluster, Disk, FollowingNode, cluster_of
+from tests.broadcast.stepped_helpers import AtOnce
 from tests.core.builders import ids, poll, publish
 from tests.net.observed_log import logged_at
 
@@ -601,7 +602,7 @@ def test_a_refused_publication_does_not_succeed_later(logged_failures: list[str]
 
 def start_on(cluster: Cluster, disk: Disk) -> FollowingNode:
     """Start a node on a machine with this disk."""
-    return cluster.start(progress_mark=ProgressMark(disk, Now(), cluster.clock))
+    return cluster.start(progress_mark=ProgressMark(disk, AtOnce(), cluster.clock))
 
 
 @pytest.fixture

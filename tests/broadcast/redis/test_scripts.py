@@ -1,9 +1,8 @@
-"""The scripts in a real Redis: they behave like the in-memory ones; and what only a real Redis can show."""
+"""The scripts in a real Redis: what only that can show. The in-memory one does the same (`test_same_as_redis`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +11,6 @@ import hiredis
 import pytest
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from pushup.broadcast.redis.checkpoint_loader import Loaded
@@ -37,10 +35,9 @@ from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.snapshot import empty_head
 from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import head_of_new_epoch, restore, rows_of_new_epoch
-from tests.broadcast.redis.fake_redis import FakeRedis, Stream
+from pushup.core.state_transfer import head_of_new_epoch, restore
 from tests.core.builders import draft, publish
-from tests.core.random_entries import NAMES, random_commands
+from tests.core.random_entries import random_commands
 from tests.server.redis_server import RedisClient, RedisServer
 
 pytestmark = pytest.mark.processes
@@ -78,30 +75,27 @@ class Blocking:
 
 
 class Log:
-    """A log in a real or in-memory Redis with the same interface; `settle` does whatever a reply needs."""
+    """The log of a node."""
 
-    def __init__(self, connection: Any, settle: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, connection: Any) -> None:
         self.log = RedisLog(connection, "pushup")
-        self._settle = settle
         self.now(self.log.prepare())
 
     def now(self, asked: Coroutine[Deferred[Any], Any, Any]) -> Any:
         """The result; an error is returned as a value."""
         results: list[Any] = []
         Deferred.fromCoroutine(asked).addBoth(results.append)
-        self._settle()
         (result,) = results
         return result.value if isinstance(result, Failure) else result
 
     def append(self, command: Command, *, epoch: str = "e1", tag: str = "t") -> Any:
         replies: list[Any] = []
         self.log.append(epoch, tag, command, replies.append)
-        self._settle()
         (reply,) = replies
         return reply
 
-    def begin(self, epoch: str = "e1", over: str = "") -> bool:
-        begun: bool = self.now(self.log.begin(over, empty_head(epoch, LIMITS)))
+    def begin(self, epoch: str = "e1") -> bool:
+        begun: bool = self.now(self.log.begin("", empty_head(epoch, LIMITS)))
         return begun
 
     def tail(self) -> Tail:
@@ -117,8 +111,8 @@ class Log:
         assert isinstance(loaded, Loaded), loaded
         return loaded
 
-    def entries(self, after: int = 0, epoch: str = "e1") -> list[LogEntry]:
-        return list(self.now(self.log.read(epoch, after)))
+    def entries(self, after: int = 0) -> list[LogEntry]:
+        return list(self.now(self.log.read("e1", after)))
 
     def state(self) -> ReplicatedState:
         """The state of a node that loads it."""
@@ -152,201 +146,6 @@ def log(client: RedisClient) -> Log:
     return Log(Blocking(client))
 
 
-@pytest.fixture
-def fake() -> FakeRedis:
-    clock = Clock()
-    clock.advance(1e9)
-    return FakeRedis(clock)
-
-
-# The in-memory Redis, on which many tests rely, behaves like a real one.
-
-
-class Pair:
-    """The same operations on both; the results must be equal except for times."""
-
-    def __init__(self, real: Log, fake: Log, redis: FakeRedis, random: Random) -> None:
-        self.real = real
-        self.redis = redis
-        self.fake = fake
-        self.random = random
-        self.commands = random_commands(random, names=(*NAMES, *STRANGE[4:]))
-        self.tags = 0
-        self.names = 1
-        self.epoch = "e1"
-        self.seen: dict[str, int] = {}
-
-    def both(self, what: str, ask: Callable[[Log], Any]) -> Any:
-        result, expected = (_without_times(ask(log)) for log in (self.real, self.fake))
-        if isinstance(expected, Exception):
-            assert type(result) is type(expected), what
-        else:
-            assert result == expected, what
-        name = expected.name if isinstance(expected, LastEntry) else f"{type(expected).__name__} {bool(expected)}"
-        self.seen[f"{what} {name}"] = 1
-        return expected
-
-    def new_name(self) -> str:
-        """A name that no attempt has used."""
-        self.names += 1
-        return f"e{self.names}"
-
-    def step(self) -> None:
-        random = self.random
-        kind = random.choice(("append", "append", "append", "append", "save", "load", "report", "place", "odd"))
-        if kind == "append":
-            self.append()
-        elif kind == "save":
-            self.save()
-        elif kind == "load":
-            self.both("load", lambda log: log.now(log.log.load()))
-            self.both("tail", lambda log: log.now(log.log.tail()))
-        elif kind == "report":
-            node, member = random.choice("abc"), random.choice((b"", b'{"n":1}', b"x"))
-            lease = random.choice((1000.0, 2000.0, -1.0))
-            self.both("report", lambda log: _sorted(log.now(log.log.report(node, member, lease))))
-        elif kind == "place":
-            self.look()
-        else:
-            self.do_odd()
-
-    def append(self) -> None:
-        self.tags += 1
-        _, command = next(self.commands)
-        tag, epoch = f"t{self.tags}", self.random.choice((self.epoch,) * 9 + ("e0",))
-        self.both("append", lambda log: log.append(command, epoch=epoch, tag=tag))
-
-    def save(self) -> None:
-        """Save as a node that has the whole log, that is late, or that is in another epoch."""
-        loaded = self.fake.now(self.fake.log.load())
-        if not isinstance(loaded, Loaded):
-            return
-        random, state = self.random, restore(loaded.snapshot)
-        state.note_changes()
-        tag = loaded.saved.tag
-        for logged in loaded.entries[: random.choice((None, 3))]:
-            if entry_of(logged).sequence != state.cursor.sequence + 1:
-                break
-            state.apply(entry_of(logged))
-            tag = logged.tag.decode()
-        changes = state.changes()
-        saved = random.choice((loaded.saved.head.sequence,) * 5 + (loaded.saved.head.sequence + 1,))
-        if random.random() < 0.1:
-            changes = replace(changes, head=replace(changes.head, epoch="e0"))
-        if changes.head.sequence > loaded.saved.head.sequence:
-            keep = random.choice((0, saved, changes.head.sequence + 9))
-            sweeps = keep > saved
-            self.both("save", lambda log: log.now(log.log.save(saved, changes, tag, keep_after=keep, sweeps=sweeps)))
-
-    def look(self) -> None:
-        tail = self.fake.now(self.fake.log.tail())
-        sequence = self.random.randrange(tail.sequence + 3)
-        tag = self.random.choice((tail.tag, f"t{self.random.randrange(self.tags + 1)}".encode()))
-        epoch = self.random.choice((self.epoch, self.epoch, "e0", "e99"))
-        self.both("find", lambda log: log.find(Cursor(epoch, sequence), tag))
-        log = self.redis.data.get(b"{pushup}:5:log", Stream())
-        if log.rows and log.rows[-1][0] > sequence:
-            self.both("read", lambda log: log.entries(sequence, self.epoch))
-
-    def do_odd(self) -> None:
-        random = self.random
-        if random.random() < 0.5:
-            over = random.choice((self.epoch, self.epoch, "e0", ""))
-            state = ReplicatedState(LIMITS, epoch="e")
-            for n, name in enumerate(random.sample(STRANGE, 4)):
-                state.apply(Entry("e", n + 1, 1e9 + n, Create(name)))
-            new = self.new_name()
-            head, rows = head_of_new_epoch(new, state), list(rows_of_new_epoch(state))
-            if self.both("begin", lambda log: log.now(log.log.begin(over, head, rows))):
-                self.epoch = new
-        elif random.random() < 0.5:
-            key = "{pushup}:5:" + random.choice(("log", "rows", "leases", "members", "state"))
-            self.both("del", lambda log: bool(log.now(_ask(log, "DEL", key))))
-            if key == "{pushup}:5:state":
-                self.epoch = self.new_name()
-                assert self.both("begin anew", lambda log: log.begin(self.epoch))
-        else:
-            self.agree()
-
-    def agree(self) -> None:
-        """Vouch, or go on under a new name, or change something else by an entry."""
-        random = self.random
-        node, known = random.choice("ab"), random.choice((None, [], ["a"], ["a", "b"]))
-        self.both("vouch", lambda log: log.now(log.log.vouch(node, known)))
-        tail = self.fake.tail()
-        if not tail.epoch or random.random() < 0.5:
-            return
-        self.tags += 1
-        tag, after = f"t{self.tags}", random.choice((tail.tag, tail.tag, b"another"))
-        if random.random() < 0.5:
-            epoch = self.new_name()
-            switch = partial(RedisLog.switch, after=after, tag=tag, command=Continue(epoch), epoch=epoch, run="r2")
-            if self.both("switch", lambda log: log.now(switch(log.log))):
-                self.epoch = epoch
-        else:
-            upgrade = partial(
-                RedisLog.switch, after=after, tag=tag, command=Upgrade(LATEST_VERSION), version=str(LATEST_VERSION)
-            )
-            self.both("switch", lambda log: log.now(upgrade(log.log)))
-
-
-async def _ask(log: Log, *words: str) -> Any:
-    return await log.log.connection.ask(*words)
-
-
-def _sorted(report: Any) -> Any:
-    return replace(report, members=sorted(report.members)) if isinstance(report, Report) else report
-
-
-def _without_times(value: Any) -> Any:
-    if isinstance(value, Tail):
-        return replace(value, founded=0.0)
-    if isinstance(value, LogEntry):
-        return replace(value, entry=replace(entry_of(value), time=0.0))
-    if isinstance(value, Loaded):
-        return (
-            replace(
-                value, tail=_without_times(value.tail), entries=_without_times(value.entries), saved=None, snapshot=None
-            ),
-            (value.saved.head.sequence, value.saved.tag),
-            sorted((c.name, c.id) for c in value.snapshot.channels),
-            [(m.sequence, bytes(m.data)) for m in value.snapshot.messages],
-            list(value.snapshot.tables["keys"].in_order()),
-        )
-    if isinstance(value, Report):
-        return replace(value, tail=_without_times(value.tail), time=0.0)
-    return [_without_times(each) for each in value] if isinstance(value, list) else value
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2, 4])
-def test_the_in_memory_redis_behaves_like_a_real_one(log: Log, fake: FakeRedis, client: RedisClient, seed: int) -> None:
-    """Any sequence of operations has the same results on both, and leaves the same data."""
-    link = fake.link()
-    fake.run, _, fake.info["master_replid"] = log.log.run.partition(".")
-    pair = Pair(log, Log(link.connection, fake.settle), fake, Random(seed))
-    assert pair.both("begin", lambda log: log.begin())
-    for _ in range(800):
-        pair.step()
-    for what in ("append int True", "append int False",
-                 "save bool True", "save bool False", "save Incomplete True",
-                 "begin bool True", "begin bool False", "find CONTAINED", "find UNKNOWN", "find MISSING",
-                 "read list True", "load tuple True", "report Report True",
-                 "switch bool True", "switch bool False", "vouch Vouchers True"):  # fmt: skip
-        assert what in pair.seen, f"never seen: {what}"
-    for key, value in fake.data.items():
-        if isinstance(value, Stream):
-            rows = client.ask("XRANGE", key, "-", "+")
-            assert [id for id, _ in rows] == [b"%d-0" % number for number, _ in value.rows]  # noqa: A001
-        elif isinstance(value, bytes):
-            assert client.ask("GET", key) == value
-        elif key not in (b"{pushup}:5:leases", b"{pushup}:5:state"):
-            flat = client.ask("HGETALL", key)
-            assert dict(zip(flat[::2], flat[1::2], strict=True)) == value
-
-
-# What only a real Redis can show.
-
-
 def test_commands_survive_the_round_trip(log: Log) -> None:
     """All kinds of commands, any name, and data that looks like a number, byte for byte."""
     log.begin()
@@ -368,18 +167,6 @@ def test_commands_survive_the_round_trip(log: Log) -> None:
     assert [entry_of(logged).command for logged in entries] == commands
     assert [logged.tag for logged in entries] == [b"t%d" % n for n in range(len(commands))]
     assert [logged.after for logged in entries] == [b"e1", *[logged.tag for logged in entries[:-1]]]
-
-
-def test_a_publication_takes_a_sequence_for_each_message(log: Log) -> None:
-    """The reply has the last one, the entry starts with the first, and the next entry follows the last."""
-    log.begin()
-    command = Publish(tuple(draft(f"c{n}", data=str(n)) for n in range(1000)))
-    assert log.append(publish("a"), tag="a") == 1
-    assert log.append(command, tag="b") == 1001
-    assert log.append(publish("a"), tag="c") == 1002
-    assert [entry_of(logged).sequence for logged in log.entries()] == [1, 2, 1002]
-    assert entry_of(log.entries()[1]).command == command
-    assert log.state().message_count == 1002
 
 
 def test_large_sequences_are_exact(log: Log, client: RedisClient) -> None:
@@ -405,24 +192,6 @@ def test_time_never_goes_back(log: Log, client: RedisClient) -> None:
     times = [entry_of(logged).time for logged in log.entries()]
     assert times[1:] == [pytest.approx(now + 1000, abs=1e-5)] * 2
     log.state()
-
-
-def test_a_log_in_another_epoch_accepts_nothing(log: Log, client: RedisClient) -> None:
-    """It accepts no command, no checkpoint and no new epoch, and is not changed."""
-    assert log.append(publish("a")) == 0
-    assert client.ask("KEYS", "*") == []
-    assert log.begin("e1")
-    state = log.state()
-    state.apply(Entry("e1", 1, 1e9, publish("a")))
-    stored = client.ask("HGETALL", "{pushup}:5:state")
-    assert not log.begin("e2")
-    assert not log.begin("e2", over="e0")
-    assert log.append(publish("a"), epoch="e2") == 0
-    assert log.begin("e2", over="e1")
-    assert log.save(state, 0) is False
-    assert log.load().tail.epoch == "e2"
-    assert client.ask("HGETALL", "{pushup}:5:state") != stored
-    assert sorted(client.ask("KEYS", "*")) == [b"{pushup}:5:state", b"{pushup}:state"]
 
 
 def test_nothing_is_appended_to_a_server_that_was_a_replica(tmp_path: Path) -> None:
@@ -504,22 +273,6 @@ def test_an_epoch_begins_with_its_run_and_version(log: Log, client: RedisClient)
     client.ask("DEL", "{pushup}:5:state")
     assert log.now(log.log.begin("", head, cluster="c1")) is True
     assert log.tail().founded == 0.0, "somewhere else"
-
-
-def test_of_two_nodes_that_save_one_succeeds(log: Log) -> None:
-    """The other is told so and changes nothing; afterwards it can save on top of the first."""
-    log.begin()
-    for n in range(6):
-        log.append(publish("a", "b", data=str(n), key=f"k{n}"), tag=f"t{n}")
-    first, second = log.state(), log.state()
-    assert log.save(first, 0, "t5") is True
-    after = log.load()
-    assert log.save(second, 0, "t5") is False
-    assert log.load() == after
-    log.append(publish("c"), tag="t6")
-    second.apply(entry_of(log.load().entries[0]))
-    assert log.save(second, 6, "t6") is True
-    assert log.state().snapshot() == second.snapshot()
 
 
 def test_the_state_is_the_same_wherever_it_was_saved(log: Log) -> None:
@@ -646,16 +399,6 @@ def test_time_does_not_go_back_in_a_new_epoch(log: Log) -> None:
     assert log.append(publish("a"), tag="t") == 2
     assert [entry_of(logged).time for logged in log.entries()] == [4e9]
     assert log.state().message_count == 1
-
-
-def test_entries_that_are_not_saved_are_never_trimmed(log: Log) -> None:
-    """However far the log was meant to be trimmed."""
-    log.begin()
-    log.append(publish("a"), tag="t0")
-    state = log.state()
-    log.append(publish("a"), tag="t1")
-    assert log.save(state, 0, "t0", keep_after=10**6) is True
-    assert [entry_of(logged).sequence for logged in log.entries()] == [2]
 
 
 @pytest.mark.parametrize("words", [("DEL", "{pushup}:5:rows"), ("HDEL", "{pushup}:5:rows", "messages/1")])
@@ -797,12 +540,13 @@ def test_the_properties_of_redis_are_read_on_connecting(log: Log, client: RedisC
 
 
 def test_an_empty_redis(log: Log, client: RedisClient) -> None:
-    """There is no checkpoint, no end of the log and no node, and asking changes nothing."""
+    """There is no checkpoint, no end of the log and no node; asking changes nothing, and nothing is appended."""
     assert log.now(log.log.load()) is None
     tail = log.now(log.log.tail())
     assert (tail.epoch, tail.sequence, tail.tag) == ("", 0, b"")
     assert tail.run == ""
     assert log.find(Cursor("e1", 1), b"t") is LastEntry.UNKNOWN
+    assert log.append(publish("a")) == 0
     assert client.ask("KEYS", "*") == []
 
 

@@ -18,8 +18,8 @@ from pushup.net.http_errors import problem_type
 from pushup.net.requests_and_responses import Response
 from pushup.node.node import DEADLINE_STEP_SECONDS
 from tests.net.authorized_node import SECONDS, AuthorizedNode, Connected, poll_bytes
-from tests.net.event_reader import Event, read_chunks, read_events
-from tests.net.in_memory_node import RecordingExchange
+from tests.net.event_reader import read_chunks
+from tests.net.in_memory_node import RecordingExchange, events_of
 from tests.net.in_memory_server import Client
 
 
@@ -560,10 +560,6 @@ def test_many_authorizations_at_once() -> None:
 
 
 # Event streams.
-
-
-def events_of(exchange: RecordingExchange) -> list[Event]:
-    return read_events(read_chunks(exchange.written)[0])
 
 
 def test_a_stream_has_to_be_allowed() -> None:

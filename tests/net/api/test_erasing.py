@@ -12,8 +12,7 @@ from pushup.core.commands import Continue, Entry
 from pushup.core.cursor import Cursor, sequence_in
 from pushup.net.api.channel_rules import ChannelRule, ChannelRules
 from pushup.tokens.verifier import Verifier
-from tests.net.event_reader import read_chunks, read_events
-from tests.net.in_memory_node import InMemoryNode
+from tests.net.in_memory_node import InMemoryNode, events_of
 from tests.tokens.evil_tokens import issuer, key, token
 
 ALL = {"Authorization": "Bearer key-of-this-test-for-all"}
@@ -40,10 +39,7 @@ def keyed() -> InMemoryNode:
 
 def say(node: InMemoryNode, *channels: str, **headers: str) -> str:
     """Publish; returns the id."""
-    result = node.call("POST", "/v1/messages", {"channels": channels, "data": 1}, **headers)
-    assert result.status == 201, result
-    node.run()
-    return str(result.json["id"])
+    return str(node.publish(*channels, data=1, **headers).json["id"])
 
 
 def delete(node: InMemoryNode, what: str, **headers: str) -> tuple[int, Any]:
@@ -200,8 +196,7 @@ def test_a_stream_moves_on_past_what_was_deleted(node: InMemoryNode) -> None:
         say(node, "a")
     assert delete(node, "/e-3") == (200, 1)
     stream = node.begin("GET", "/v1/events?channel=a&cursor=e-0")
-    content, _ = read_chunks(stream.written)
-    events = [(event.event, event.id) for event in read_events(content)]
+    events = [(event.event, event.id) for event in events_of(stream)]
     assert [id_ for _, id_ in events if id_] == ["e-1", "e-2", "e-3", "e-4", "e-5"]
     assert [event for event, _ in events if event] == ["gap"]
 

@@ -108,9 +108,7 @@ def test_many_are_ended_in_slices() -> None:
     polls = [node.begin_poll("channel=a", ticket) for _ in range(SLICE * 2 + 2)]
     node.node.held_on_grants.end("sub:ann", issued_before(node.wall()))
     assert sum(bool(poll.responses) for poll in polls) == SLICE
-    held = polls[-1].held
-    assert held is not None
-    node.api.abandon(held)
+    node.leave(polls[-1])
     node.turn()
     assert sum(bool(poll.responses) for poll in polls) == 2 * SLICE
     node.run()

@@ -9,8 +9,8 @@ import pytest
 from pushup.core.commands import Close, Command, Continue, Entry
 from pushup.core.limits import Limits
 from tests.core.builders import publish
-from tests.net.event_reader import Event, read_chunks, read_events
-from tests.net.in_memory_node import InMemoryNode
+from tests.net.event_reader import Event
+from tests.net.in_memory_node import InMemoryNode, events_of
 
 NAMES = ("a", "b", "c", "d")
 
@@ -24,10 +24,8 @@ def stream(node: InMemoryNode, names: list[str], cursor: str) -> list[Event]:
     query = "&".join(f"channel={name}" for name in names)
     exchange = node.begin("GET", f"/v1/events?{query}&cursor={cursor}")
     node.run()
-    held, exchange.held = exchange.held, None
-    assert held is not None
-    node.api.abandon(held)
-    return read_events(read_chunks(exchange.written)[0])
+    node.leave(exchange)
+    return events_of(exchange)
 
 
 def gaps_in(events: list[Event]) -> dict[str, str]:

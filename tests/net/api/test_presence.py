@@ -54,11 +54,6 @@ class PresenceNode(AuthorizedNode):
         self.advance(0.25)
         return exchange
 
-    def hang_up(self, exchange: RecordingExchange) -> None:
-        held, exchange.held = exchange.held, None
-        assert held is not None
-        self.api.abandon(held)
-
     def close(self, subject: str, *channels: str) -> None:
         self.application.subject = subject
         (response,) = self.begin("POST", "/v1/presence", {"channels": channels or ["room:1"]}).responses
@@ -92,7 +87,7 @@ def test_who_comes_and_goes(node: PresenceNode) -> None:
     assert (first["count"], [each["subject"] for each in first["joins"]]) == (1, ["ann"])
     assert (second["count"], [each["subject"] for each in second["joins"]]) == (2, ["bob"])
     assert len(ann.answers or ann.responses) == 1  # of bob
-    node.hang_up(bob)
+    node.leave(bob)
     node.poll_as("ann", timeout=60)
     node.advance(GRACE - 1)
     assert node.there() == ["ann", "bob"]
@@ -124,7 +119,7 @@ def test_two_tabs_are_one_member(node: PresenceNode) -> None:
     node.poll_as("ann", timeout=60)
     other = node.poll_as("ann", timeout=60)
     assert node.there() == ["ann"]
-    node.hang_up(other)
+    node.leave(other)
     node.close("ann")
     node.advance(5)
     assert node.there() == ["ann"]
@@ -158,8 +153,8 @@ def test_a_page_that_closes(node: PresenceNode) -> None:
     first, second = node.poll_as("ann", timeout=60), node.poll_as("bob", timeout=60)
     first = node.poll_as("ann", timeout=60)  # the other was answered
     node.close("ann")
-    node.hang_up(first)
-    node.hang_up(second)
+    node.leave(first)
+    node.leave(second)
     node.close("bob")
     node.advance(ANSWER_SECONDS + 2 * LOOK_SECONDS)
     assert node.there() == []
@@ -169,9 +164,9 @@ def test_a_page_that_closes_leaves_the_grace_to_the_others(node: PresenceNode) -
     """The user's other device loses its connection later, and comes back within the grace."""
     first, second = node.poll_as("ann", timeout=60), node.poll_as("ann", timeout=60)
     node.close("ann")
-    node.hang_up(first)
+    node.leave(first)
     node.advance(5)
-    node.hang_up(second)
+    node.leave(second)
     node.advance(GRACE - 2)
     assert node.there() == ["ann"]
     node.advance(LEAVE - GRACE + 2)
@@ -191,8 +186,7 @@ def test_streams_are_members(node: PresenceNode) -> None:
     stream = node.begin("GET", "/v1/events?channel=room:1")
     node.advance(100)
     assert node.there() == ["ann"]
-    assert stream.held is not None
-    node.api.abandon(stream.held)
+    node.leave(stream)
     node.advance(LEAVE)
     assert node.there() == []
 
@@ -314,7 +308,7 @@ def _others(node: PresenceNode, answered: int | None) -> None:
 
 def test_nobody_leaves_before_every_node_has_answered(node: PresenceNode) -> None:
     """Not because an answer is late: Redis may have stood still."""
-    node.hang_up(node.poll_as("ann", timeout=60))
+    node.leave(node.poll_as("ann", timeout=60))
     before = node.node.cursor.sequence
     node.advance(GRACE - 5)
     _others(node, before)
@@ -327,7 +321,7 @@ def test_nobody_leaves_before_every_node_has_answered(node: PresenceNode) -> Non
 
 def test_a_node_that_does_not_answer(node: PresenceNode) -> None:
     """It cannot apply entries. The others wait, but not for ever."""
-    node.hang_up(node.poll_as("ann", timeout=60))
+    node.leave(node.poll_as("ann", timeout=60))
     _others(node, 0)
     node.advance(LEAVE + PATIENCE_SECONDS)
     assert node.there() == []
@@ -335,7 +329,7 @@ def test_a_node_that_does_not_answer(node: PresenceNode) -> None:
 
 def test_a_node_of_an_earlier_release(node: PresenceNode) -> None:
     """It does not say what it has answered; what it has applied counts."""
-    node.hang_up(node.poll_as("ann", timeout=60))
+    node.leave(node.poll_as("ann", timeout=60))
     node.advance(GRACE + LOOK_SECONDS)
     _others(node, None)
     node.advance(LEAVE - GRACE)
@@ -359,19 +353,19 @@ def test_a_page_that_closes_is_answered_when_it_is_known_whether_another_follows
     first, second = node.poll_as("ann", timeout=60), node.poll_as("ann", timeout=60)
     node.close("ann")
     asked = node.node.cursor.sequence
-    node.hang_up(first)
+    node.leave(first)
     node.advance(CLOSING_SECONDS - 0.25)
     assert node.node.member("1").answered == asked - 1
     node.advance(2 * LOOK_SECONDS)
     assert node.node.member("1").answered == asked + 1
     node.close("ann")
-    node.hang_up(second)
+    node.leave(second)
     assert node.node.member("1").answered == asked + 2
 
 
 def test_order_that_could_not_be_reached(node: PresenceNode) -> None:
     """Other nodes have time to come back, and to answer."""
-    node.hang_up(node.poll_as("ann", timeout=60))
+    node.leave(node.poll_as("ann", timeout=60))
     broadcast: Any = node.broadcast
     reached = broadcast.why_not_ready
     broadcast.why_not_ready = Refusal.OUTDATED
@@ -416,7 +410,7 @@ def test_the_application_is_told_that_a_channel_is_occupied_and_vacated() -> Non
     second = node.poll_as("bob", timeout=60)
     for poll in (first, second):
         if poll.held is not None:
-            node.hang_up(poll)
+            node.leave(poll)
     node.advance(LEAVE - 3)
     node.poll_as("ann", timeout=60)
     node.advance(60)
@@ -430,7 +424,7 @@ def test_a_visit_that_is_over_at_once_is_not_told() -> None:
     told = Told()
     node.node.webhook_caller.use(told, 10)
     poll = node.poll_as("ann", timeout=60)
-    node.hang_up(poll)
+    node.leave(poll)
     node.close("ann")
     node.advance(60)
     assert (node.there(), told.types) == ([], [])
@@ -443,7 +437,7 @@ def test_a_page_that_closes_before_it_was_noted(node: PresenceNode) -> None:
     node.application.subject = "ann"
     poll = node.begin("GET", "/v1/poll?channel=room:1&timeout=60&cursor=now")
     node.close("ann")
-    node.hang_up(poll)
+    node.leave(poll)
     node.advance(ANSWER_SECONDS + 3 * LOOK_SECONDS)
     assert node.there() == []
     node.check()
@@ -464,12 +458,12 @@ def test_two_pages_that_close_one_after_the_other(node: PresenceNode, ticks: int
     """The answer to the question about the first does not keep the member when the second closes, at another node."""
     first, second = node.poll_as("ann", timeout=60), node.poll_as("ann", timeout=60)
     node.close("ann")
-    node.hang_up(first)
+    node.leave(first)
     for _ in range(ticks):
         node.clock.advance(0.04)
         node.run()
     node.node.submit(Away("2", (("room:1", "ann"),), ANSWER_SECONDS, is_closed=True), lambda outcome: None)
-    node.hang_up(second)
+    node.leave(second)
     node.advance(ANSWER_SECONDS + 3 * LOOK_SECONDS)
     assert node.there() == []
     node.check()

@@ -19,8 +19,7 @@ from pushup.core.state_transfer import restore
 from pushup.net.api.channel_rules import ChannelRules
 from pushup.tokens.verifier import Verifier
 from tests.net.authorized_node import AuthorizedNode
-from tests.net.event_reader import Event, read_chunks, read_events
-from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.in_memory_node import InMemoryNode, RecordingExchange, events_of
 from tests.tokens.evil_tokens import NOW, issuer, key, token
 
 LIFETIME = 1000.0
@@ -82,23 +81,20 @@ def is_held(exchange: RecordingExchange) -> bool:
     return not exchange.responses and not exchange.answers
 
 
-def events(stream: RecordingExchange) -> list[Event]:
-    content, _ = read_chunks(stream.written)
-    return read_events(content)
-
-
 def has_ended(stream: RecordingExchange) -> bool:
     """Whether the stream ended as revoked."""
     if stream.held is not None:
         return False
-    last = events(stream)[-1]
+    last = events_of(stream)[-1]
     return last.event == "error" and last.data["type"] == "urn:pushup:revoked"
 
 
 def sequences(exchange: RecordingExchange) -> list[int]:
     """Those of the messages that reached a client."""
     if exchange.streamed is not None:
-        return [sequence_in(event.id) for event in events(exchange) if event.data is not None and "data" in event.data]
+        return [
+            sequence_in(event.id) for event in events_of(exchange) if event.data is not None and "data" in event.data
+        ]
     return [sequence_in(message.id) for answer in exchange.answers for message in answer.messages]
 
 
@@ -353,8 +349,7 @@ def test_nothing_after_a_revocation_reaches_whom_it_names(operations: list[tuple
         elif operation == "turn":
             node.turn()
         elif operation == "leave" and clients and clients[0][2].held is not None:
-            held, clients[0][2].held = clients[0][2].held, None
-            node.api.abandon(held)
+            node.leave(clients[0][2])
         elif operation == "restart":
             node.node.start_from(restore(node.state.snapshot()))
         elif operation == "wait":

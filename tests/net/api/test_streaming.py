@@ -15,7 +15,7 @@ from pushup.net.api.schemas import PollLimits, StreamLimits
 from pushup.net.api.streaming import AGE_JITTER
 from pushup.net.requests_and_responses import Request
 from tests.net.event_reader import Event, cursor_of, data_of, read_chunks, read_events, read_lines
-from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.in_memory_node import InMemoryNode, RecordingExchange, take
 
 HEARTBEAT = StreamLimits().stream_heartbeat_seconds
 
@@ -32,22 +32,8 @@ def open_stream(node: InMemoryNode, query: str, **headers: str) -> RecordingExch
     return exchange
 
 
-def take(exchange: RecordingExchange) -> list[Event]:
-    """The events since the last call."""
-    content, _ = read_chunks(exchange.written)
-    exchange.written = b""
-    return read_events(content)
-
-
 def has_ended(exchange: RecordingExchange) -> bool:
     return exchange.streamed is not None and exchange.held is None
-
-
-def leave(node: InMemoryNode, exchange: RecordingExchange) -> None:
-    """The client disconnects."""
-    held, exchange.held = exchange.held, None
-    assert held is not None
-    node.api.abandon(held)
 
 
 def test_a_stream_begins_with_what_is_cached_and_goes_on(node: InMemoryNode) -> None:
@@ -303,7 +289,7 @@ def test_a_stream_ends_with_its_time_range(node: InMemoryNode) -> None:
 def test_a_client_that_leaves_leaves_nothing_behind(node: InMemoryNode) -> None:
     """Neither a held poll nor a count, at whatever moment."""
     stream = open_stream(node, "channel=a")
-    leave(node, stream)
+    node.leave(stream)
     assert (node.streaming.count, node.polls.count) == (0, 0)
     node.publish("a")
     for n in range(1, 20):
@@ -312,7 +298,7 @@ def test_a_client_that_leaves_leaves_nothing_behind(node: InMemoryNode) -> None:
     for n in range(9):
         small.publish("a", data=n)
     stream = open_stream(small, "channel=a")  # the next page is due in the next turn
-    leave(small, stream)
+    small.leave(stream)
     written = stream.written
     small.run()
     assert stream.written == written
@@ -435,7 +421,7 @@ def test_streams_and_polls_take_over_from_each_other(seed: int) -> None:
                 stream = open_stream(node, f"channel=a&channel=b&channel=c&cursor={cursor}")
             case 4 if stream is not None:
                 if not has_ended(stream):
-                    leave(node, stream)
+                    node.leave(stream)
                 content = read_chunks(stream.written)[0].decode()
                 cut = content[: random.randrange(len(content) + 1)]  # the connection broke somewhere
                 events = read_events(cut[: cut.rfind("\n\n") + 2].encode() if "\n\n" in cut else b"")
@@ -453,7 +439,7 @@ def test_streams_and_polls_take_over_from_each_other(seed: int) -> None:
         events = take(stream)
         got += data_of(events)
         cursor = cursor_of(events, cursor)
-        leave(node, stream)
+        node.leave(stream)
     while (answer := node.poll(f"channel=a&channel=b&channel=c&timeout=0&cursor={cursor}")).messages:
         got += [json.loads(bytes(m.data)) for m in answer.messages]
         cursor = answer.cursor

@@ -14,8 +14,8 @@ from pushup.net.api.polling import ENDS_SOON_SECONDS
 from pushup.net.api.request_log import RequestLog
 from pushup.net.requests_and_responses import Request
 from pushup.tokens.verifier import Verifier
-from tests.net.event_reader import Event, cursor_of, data_of, read_chunks, read_events
-from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.event_reader import cursor_of, data_of
+from tests.net.in_memory_node import InMemoryNode, RecordingExchange, take
 from tests.net.observed_log import logged_at
 from tests.tokens.evil_tokens import NOW, OTHER_SECRET, claims, issuer, key, token, write
 
@@ -68,8 +68,7 @@ class TokenNode(InMemoryNode):
 
     def say(self, *channels: str, data: Any = None) -> None:
         """Publish with the key, and deliver."""
-        assert self.call("POST", "/v1/messages", {"channels": channels, "data": data}, **WITH_KEY).status == 201
-        self.run()
+        self.publish(*channels, data=data, **WITH_KEY)
 
     def until(self, seconds: float) -> None:
         """Go on until this time."""
@@ -105,13 +104,6 @@ def answer(exchange: RecordingExchange) -> dict[str, Any]:
         return {"messages": given.messages, "cursor": given.cursor}
     assert status(exchange) == 200
     return problem(exchange)
-
-
-def events(stream: RecordingExchange) -> list[Event]:
-    """The events since the last call."""
-    content, _ = read_chunks(stream.written)
-    stream.written = b""
-    return read_events(content)
 
 
 WAYS = [
@@ -411,13 +403,13 @@ def test_a_token_that_ends_while_its_answer_is_due(node: TokenNode) -> None:
     cursor = str(node.state.cursor)
     poll = node.send("poll", ["user:7"], token(exp=NOW + 5))
     stream = node.send("events", ["user:7"], token(exp=NOW + 5))
-    events(stream)
+    take(stream)
     node.clock.rightNow += 4 + LEEWAY
     assert node.call("POST", "/v1/messages", {"channels": ["user:7"], "data": "late"}, **WITH_KEY).status == 201
     node.clock.rightNow += 1  # without the timers: this node is slow
     node.run()
     assert (status(poll), code(poll)) == (401, "token-expired")
-    (last,) = events(stream)
+    (last,) = take(stream)
     assert (last.event, last.data["type"]) == ("error", "urn:pushup:token-expired")
     again = node.begin("GET", f"/v1/poll?channel=user:7&cursor={cursor}", Authorization=f"Bearer {token()}")
     assert [message.data for message in answer(again)["messages"]] != []
@@ -427,14 +419,14 @@ def test_a_stream_ends_with_its_token(node: TokenNode) -> None:
     """Its first event says when, and its last why; another token continues where it was, and nothing is lost."""
     end = NOW + 3 + LEEWAY
     stream = node.send("events", ["user:7"], token(exp=NOW + 3))
-    first, start = events(stream)
+    first, start = take(stream)
     assert (first.event, first.id, first.data) == ("expiry", "", {"expires_in": 13})
     cursor = start.id
     got: list[Any] = []
     for number in range(60):
         node.advance(0.25)
         node.say("user:7", data=number)
-        found = events(stream)
+        found = take(stream)
         got += data_of(found)
         cursor = cursor_of(found, cursor)
         if stream.held is None:
@@ -442,7 +434,7 @@ def test_a_stream_ends_with_its_token(node: TokenNode) -> None:
             assert (found[-1].event, found[-1].id) == ("error", "")
             assert found[-1].data["type"] == "urn:pushup:token-expired"
             stream = node.send("events", ["user:7"], token(exp=NOW + 100), Last_Event_ID=cursor)
-            found = events(stream)
+            found = take(stream)
             got += data_of(found)
             cursor = cursor_of(found, cursor)
     assert got == list(range(60))
@@ -453,11 +445,11 @@ def test_an_idle_stream_ends_with_its_token(node: TokenNode) -> None:
     """Not only when there is something for it, nor with its next heartbeat."""
     stream = node.send("events", ["user:7"], token(exp=NOW + 5 - LEEWAY))
     node.until(NOW + 5 - 0.25)
-    events(stream)
+    take(stream)
     assert node.streaming.count == 1
     node.until(NOW + 5.25)
     assert node.streaming.count == 0
-    assert events(stream)[-1].data["type"] == "urn:pushup:token-expired"
+    assert take(stream)[-1].data["type"] == "urn:pushup:token-expired"
 
 
 def test_a_token_that_is_about_to_end_opens_no_stream(node: TokenNode) -> None:

@@ -46,10 +46,7 @@ def clustered() -> InMemoryNode:
 
 def say(node: InMemoryNode, *channels: str, **headers: str) -> str:
     """Publish; returns the id."""
-    result = node.call("POST", "/v1/messages", {"channels": channels, "data": 1}, **headers)
-    assert result.status == 201, result
-    node.run()
-    return str(result.json["id"])
+    return str(node.publish(*channels, data=1, **headers).json["id"])
 
 
 def why(node: InMemoryNode, id_: str, **headers: str) -> Any:

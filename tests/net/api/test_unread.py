@@ -15,10 +15,9 @@ from pushup.core.limits import Limits
 from pushup.core.webhooks import CLAIM_SECONDS, Webhook
 from pushup.node.readers import AHEAD_SECONDS, READ_AT_MOST
 from pushup.node.webhook_caller import ATTEMPTS
-from tests.net.api.test_streaming import take
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.event_reader import Event
-from tests.net.in_memory_node import AroundMemory, RecordingExchange
+from tests.net.in_memory_node import AroundMemory, RecordingExchange, take
 from tests.net.observed_log import logged_at
 
 AFTER = 60

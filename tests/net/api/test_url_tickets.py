@@ -25,8 +25,8 @@ from pushup.net.requests_and_responses import Request
 from pushup.tokens.claims import Expected
 from pushup.tokens.key_urls import KeyUrl
 from pushup.tokens.verifier import Issuer, Verifier
-from tests.net.event_reader import read_chunks, read_events, read_raw
-from tests.net.in_memory_node import CallResult, InMemoryNode, RecordingExchange
+from tests.net.event_reader import data_of, read_chunks, read_events, read_raw
+from tests.net.in_memory_node import CallResult, InMemoryNode, RecordingExchange, events_of
 from tests.net.in_memory_server import InMemoryServer
 from tests.net.observed_log import logged_at
 from tests.tokens.evil_tokens import ISSUER, NOW, issuer, jwk, jwks, key, token
@@ -77,9 +77,7 @@ class Pages(InMemoryNode):
         return self.begin(method, f"/v1/events?{query}", **fields)
 
     def say(self, *channels: str, data: Any = None) -> None:
-        body = {"channels": channels, "data": data}
-        assert self.call("POST", "/v1/messages", body, Authorization=f"Bearer {KEY}").status == 201
-        self.run()
+        self.publish(*channels, data=data, Authorization=f"Bearer {KEY}")
 
     def revoke(self, **body: Any) -> None:
         assert self.call("POST", "/v1/revoke", body, Authorization=f"Bearer {KEY}").status == 200
@@ -465,8 +463,7 @@ def test_it_continues_at_a_cursor(node: Pages) -> None:
     node.say("user:7", data=2)
     query = f"channel=user:7&ticket={node.ticket('user:7')}"
     for exchange in (node.stream(f"{query}&cursor={cursor}"), node.stream(query, Last_Event_ID=cursor)):
-        content, _ = read_chunks(exchange.written)
-        assert [event.data["data"] for event in read_events(content) if event.data and not event.event] == [2]
+        assert data_of(events_of(exchange)) == [2]
 
 
 # Where it leaves traces.
