@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from pushup.core.answer import Answer
 
@@ -85,8 +84,8 @@ def _without_ticket(target: bytes) -> tuple[bytes, bytes | None]:
     return b"%b?%b" % (path, b"&".join([part for part in (before[1:], after) if part])), ticket
 
 
-class Response(Struct):
-    """The response to a request. A value: nothing changes it."""
+class Response(NamedTuple):
+    """The response to a request."""
 
     status: int
     body: bytes = b""
