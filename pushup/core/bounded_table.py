@@ -105,7 +105,7 @@ class BoundedTable(Generic[R]):
         """Enter a row in the indexes that a table may have."""
 
     def _forget(self, row: R) -> None:
-        """Take it out of them: it goes, or another one takes its place."""
+        """Take it out of them: another one takes its place. (No table with indexes uses `put`, or expires.)"""
 
     def _drop_oldest(self) -> None:
         name, _ = self._rows.popitem(last=False)

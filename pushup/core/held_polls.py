@@ -243,13 +243,16 @@ class HeldPolls(Generic[H]):
         if answer is None:
             state = self._state
             last = state.cursor
-            remembered, names = state.channels.remembered, selection.channels
+            remembered, names = state.channels.remembered, frozenset(selection.channels)
+            ids: set[int] = set()
             channels, missed = [], []
             for waiters in subscription.waiters:
                 channel = remembered(waiters.name) or state.channels.absent(waiters.name)
                 known = channel.known_dropped_sequence
-                if waiters.name not in names and channel.id not in [int(name) for name in names if is_id(name)]:
-                    channel = replace(channel, messages=None)  # asked for by its id: what it has is of another
+                if waiters.name not in names:  # asked for by its id
+                    ids = ids or {int(name) for name in names if is_id(name)}
+                    if channel.id not in ids:
+                        channel = replace(channel, messages=None)  # what it has is of another
                 channels.append(channel)
                 missed.append(known if known > waiters.missed_sequence else waiters.missed_sequence)
             cursor = Cursor("", 0) if seen == EPOCH_ENDED else Cursor(last.epoch, seen)

@@ -151,7 +151,7 @@ def _place(row: Any) -> tuple[Any, ...]:
     Open channels come by id, and then closed ones by their closing.
     """
     if isinstance(row, ChannelRow):
-        return not row.id, row.id or row.closed_sequence, row.name
+        return (0, row.id) if row.id else (1, row.closed_sequence, row.name)
     return row.sequence, row.row_name
 
 
