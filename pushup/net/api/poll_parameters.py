@@ -213,7 +213,7 @@ def read_parameters(query: bytes, known: tuple[str, ...]) -> dict[str, str]:
     for name, _, value in query_pairs(query):
         if name not in known:
             raise BadRequest(unknown_parameter(shown_name(name), value, known), field=shown_name(name))
-        if name in given:
+        if name in given and name != IGNORED:
             raise BadRequest(f"duplicate parameter {name!r}", field=name)
         given[name] = value
     return given
