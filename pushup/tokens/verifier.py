@@ -55,11 +55,6 @@ class Issuer(Struct, frozen=True):
         """Those that are known now."""
         return self.fixed_keys if self.key_url is None else (*self.fixed_keys, *self.key_url.keys)
 
-    def look_for_keys(self) -> None:
-        """One is missing. Raises: Unavailable while keys are being fetched."""
-        if self.key_url is not None and self.key_url.looks_for_more():
-            raise Unavailable("the keys of the token's issuer are being fetched", retry_after=RETRY_AFTER_SECONDS)
-
     def id_of(self, key: SigningKey) -> str:
         """What the grants of tokens that this issuer has signed with this key name it."""
         return f"{self.name} {key.fingerprint}"
@@ -87,8 +82,7 @@ class Verifier:
 
     def look_for_keys(self) -> None:
         """A key is missing among these. Raises: Unavailable while keys are being fetched."""
-        for issuer in self._issuers.values():
-            issuer.look_for_keys()
+        _look_for_keys(*self._issuers.values())
 
     def grant(self, token: str) -> Grant:
         """What a token allows now.
@@ -131,6 +125,13 @@ class Verifier:
         return replace(grant, valid_until=min(grant.valid_until, key.valid_until), key_id=issuer.id_of(key))
 
 
+def _look_for_keys(*issuers: Issuer) -> None:
+    """A key of one of these is missing. Raises: Unavailable while keys are being fetched."""
+    answers = [issuer.key_url.looks_for_more() for issuer in issuers if issuer.key_url is not None]  # each is asked
+    if any(answers):
+        raise Unavailable("the keys of the token's issuer are being fetched", retry_after=RETRY_AFTER_SECONDS)
+
+
 def _decoded(part: str, what: str) -> bytes:
     """The bytes of one part of a token.
 
@@ -169,7 +170,7 @@ def _signer(
     if candidates:
         raise ValueError("the token's signature is not valid")
     if algorithm in PUBLIC_ALGORITHMS:
-        issuer.look_for_keys()
+        _look_for_keys(issuer)
     if algorithm not in {key.algorithm for key in issuer.keys}:
         raise ValueError(f"the token's `alg` is {algorithm[:SHOWN]!r}, and there is no key for it here")
     name = kid[:SHOWN]

@@ -304,3 +304,18 @@ def test_an_issuer_with_fixed_keys_as_well(keys: Keys) -> None:
     keys.verifier = verifier
     assert keys.why_not(BY_ONE) is Unavailable
     assert keys.why_not(write({"alg": "RS256", "kid": "fixed"}, {"iss": ISSUER}, key_for("RS256", 1))) is InvalidToken
+
+
+def test_a_key_of_any_issuer_is_looked_for_at_each() -> None:
+    """One whose URL does not answer hides no other."""
+    asked: list[bytes] = []
+
+    def get(url: bytes) -> Deferred[Reply]:
+        asked.append(url)
+        return Deferred()
+
+    urls = [KeyUrl(f"https://{name}.example/", get, Clock()) for name in "ab"]
+    issuers = [Issuer(url.url, Expected(audience="pushup"), key_url=url) for url in urls]
+    with pytest.raises(Unavailable):
+        Verifier(issuers, lambda: NOW).look_for_keys()
+    assert asked == [b"https://a.example/", b"https://b.example/"]
