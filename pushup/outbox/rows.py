@@ -186,7 +186,9 @@ def columns_of(
     unread_after: float | None,
     unread_for: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """The columns of a new row. Raises: TypeError, ValueError if the data has no JSON."""
+    """The columns of a new row. Raises: TypeError, ValueError if the data has no JSON, or `unread_for` is empty."""
+    if unread_for is not None and not unread_for:
+        raise ValueError("unread_for is empty; leave it out if nobody is to see the message")
     return {
         "channels": _names_text(channels),
         "data": json.dumps(data, allow_nan=False),

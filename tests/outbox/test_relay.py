@@ -141,10 +141,13 @@ def test_an_element_has_the_form_in_which_frameworks_publish_it(
     assert messages == published
 
 
-def test_data_without_json_is_refused_at_once(database: Database) -> None:
+def test_what_the_server_would_refuse_is_refused_at_once(database: Database) -> None:
     """In the application's transaction, not later."""
-    with Session(database.engine) as session, pytest.raises(ValueError, match="JSON"):
-        add(session, "news", float("nan"))
+    with Session(database.engine) as session:
+        with pytest.raises(ValueError, match="JSON"):
+            add(session, "news", float("nan"))
+        with pytest.raises(ValueError, match="unread_for is empty"):
+            add(session, "news", 1, unread_for=[])
 
 
 def test_an_async_session_is_refused() -> None:
