@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from functools import wraps
-from inspect import signature
+from inspect import get_annotations, signature
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from pushup.client.answer_writer import ANSWER_SECONDS, COALESCE_SECONDS, AnswerWriter
@@ -28,7 +28,8 @@ def _blocking(
     def call(self: Client, /, *given: P.args, **named: P.kwargs) -> T:
         return run(method(self._calls, *given, **named))
 
-    call.__signature__ = signature(method)  # type: ignore[attr-defined]
+    call.__signature__ = signature(method, eval_str=True)  # type: ignore[attr-defined]
+    call.__annotations__ = get_annotations(method, eval_str=True)  # the names in the text are those of its module
     del call.__wrapped__  # whoever looks there, such as FastAPI, would wait for a coroutine
     return call
 

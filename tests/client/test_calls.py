@@ -7,7 +7,7 @@ import random
 import socket
 from concurrent.futures import Future
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -190,7 +190,8 @@ def test_blocking_methods() -> None:
     """They have the arguments of the others, and whatever looks through wrappers finds no coroutine function."""
     for name in ("publish", "poll", "call"):
         method = getattr(Client, name)
-        assert inspect.signature(method) == inspect.signature(getattr(AsyncClient, name))
+        assert inspect.signature(method) == inspect.signature(getattr(AsyncClient, name), eval_str=True)
+        assert get_type_hints(method) == get_type_hints(getattr(AsyncClient, name))
         assert not inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
