@@ -56,7 +56,7 @@ def piece_end(data: bytes, begin: int, left: int, *, is_idle: bool) -> int:
         return min(begin + left, len(data))
     if is_idle and (skipped := _LINE_ENDS(data, begin)):
         return skipped.end()
-    if is_idle or not begin:  # the rest of a line may be empty
+    if is_idle or not begin:  # the line before may have ended with the last read
         return data.find(b"\n", begin) + 1 or len(data)
     found = _EMPTY_LINE(data, begin - 1)  # from the end of the line before, which is a piece
     return found.end() if found else len(data)

@@ -139,6 +139,7 @@ class Supervisor:
     # One worker.
 
     def _start_worker(self, number: int) -> None:
+        # Links call back in later turns, when there is a `worker`.
         link = Link(lambda body: self._received(worker, body), lambda reason: self._check_end(worker))
         order: Link | None = None
         if self._attach is not None:

@@ -276,4 +276,4 @@ def test_the_numbers_in_the_text_stand_in_the_results(page: str) -> None:
     by_hand = re.sub(r"^    .*$|`[^`]*`|\]\([^)]*\)|<http[^>]*>", "", GENERATED.sub("", text), flags=re.MULTILINE)
     found = {one.rstrip(",") for one in number.findall(by_hand)}
     assert len(found) > 5
-    assert found - generated == GIVEN[page]
+    assert found - generated <= GIVEN[page]  # by chance, a result may be equal to one of these

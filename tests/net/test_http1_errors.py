@@ -36,6 +36,28 @@ def test_errors_say_what_is_wrong(data: str, detail: str) -> None:
     assert error.value.detail.startswith(detail)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET /healthz\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET / HTTP/1.2\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: a\n\n",
+        b"GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: a\r\n b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: a\x00b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
+        b"GET / a HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET a HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GRAB / HTTP/1.1\r\nHost: a\r\n\r\n",
+    ],
+)
+def test_a_malformed_request_is_refused_though_nothing_follows(data: bytes) -> None:
+    """Its client waits for an answer."""
+    with pytest.raises(PushUpError):
+        RequestParser(SMALL).feed(data)
+
+
 def test_tls_where_plain_http_is_expected() -> None:
     """The error names the cause, for the client's log and for the server's."""
     with pytest.raises(PushUpError, match="expects plain HTTP, not TLS"):

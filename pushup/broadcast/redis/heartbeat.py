@@ -117,7 +117,7 @@ class Heartbeat:
                 await on_report(commands)
                 self._most_changes = self._replica.follower.changed_count + SAVE_CHANGES
                 self._pause = Deferred()
-                await self._pause.addTimeout(REPORT_SECONDS, self._clock, lambda *_: None)
+                await self._pause.addTimeout(REPORT_SECONDS, self._clock, lambda *_: None)  # cancelling still ends it
         except CancelledError:
             pass
         except Exception:

@@ -93,7 +93,7 @@ class Session:
         self._running.cancel()
 
     def abort(self) -> None:
-        """Disconnect at once, as in a crash."""
+        """Disconnect at once, as in a crash. The reports end with it."""
         self._running.cancel()
 
     @property
