@@ -161,7 +161,7 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
         _report(out, docs="docs" in given)
         sys.exit(1 if undone else 0)
     raise_file_limit()
-    measuring = Measuring()
+    measuring = Measuring(PLAN[experiment].measures)
     if experiment == CLUSTER_KILLS:  # the servers share the processors with the load, as the processes that it starts
         tables, figures = cluster_kills.run(quick=bool(quick), out=out, **given)
     elif experiment == REAL_BROWSERS:  # and so do the browsers
@@ -169,7 +169,7 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
     else:
         pin(0, LOAD_CORE)
         tables, figures = EXPERIMENTS[experiment].run(quick=bool(quick))
-    about = measuring.about(_command(sys.argv[1:]), PLAN[experiment].measures)
+    about = measuring.about(_command(sys.argv[1:]))
     for table in tables:
         table.write(out, about)
         click.echo(table.text() + "\n")

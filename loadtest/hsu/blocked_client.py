@@ -106,7 +106,7 @@ def measure(replay: Replay, times: Sequence[float], *, at_once: int) -> tuple[li
         replay, [[Case(kind, blocked) for kind in KINDS] for blocked in times], at_once=at_once
     )  # fmt: skip
     delays = {case: [delay for _, delay in game.responses] for case, game in games.items()}
-    worst = {case: longest(values) for case, values in delays.items()}
+    worst = {case: game.longest() for case, game in games.items()}
     sent = len(_traffic(replay.seconds, BUSY_SHARE))
     rows = [
         (
@@ -155,16 +155,15 @@ def measure_threshold(replay: Replay, shares: Sequence[float], *, at_once: int, 
     for case, game in games.items():
         after = [delay for sent, delay in game.responses if sent >= replay.before]
         threshold = blocked - max(after, default=blocked)
-        rate = game.c1_bytes / replay.before / 1000
-        rows.append((case.share, rate, threshold, rate * threshold))
+        before, until = (
+            sum(first <= moment < last for moment, table in _traffic(replay.seconds, case.share) if table == 0)
+            for first, last in ((0.0, replay.before), (replay.before, replay.before + threshold))
+        )
+        kilobytes = game.c1_bytes / 1000
+        rows.append((case.share, kilobytes / replay.before, threshold, kilobytes / max(1, before) * until))
     title = f"The link is blocked for {blocked:g} s, plain writes: when the others begin to wait (Hsu §5.2)"
     columns = ("C1's share of the messages", "KB a second to C1", "the others wait after s", "KB until then")
     return Table("blocked-client-threshold", title, columns, rows)
-
-
-def longest(delays: Sequence[float]) -> float:
-    """The paper's metric: the mean of the 100 longest response times."""
-    return sum(sorted(delays)[-TOP:]) / TOP
 
 
 def _play_in_turn(replay: Replay, groups: Sequence[Sequence[Case]], *, at_once: int) -> dict[Case, Game]:
@@ -239,6 +238,11 @@ class Game:
     def is_over(self) -> bool:
         """Whether everybody has received everything."""
         return len(self.responses) >= self.expected
+
+    def longest(self) -> float:
+        """The paper's metric: the mean of the 100 longest response times. What did not come counts as the longest."""
+        delays = [delay for _, delay in self.responses] + [PATIENCE_SECONDS] * (self.expected - len(self.responses))
+        return sum(sorted(delays)[-TOP:]) / TOP
 
     def play(self, start: float, replay: Replay, blocked: float) -> None:
         """Schedule the traffic, and the blocking of C1's link."""

@@ -79,6 +79,11 @@ def _postgres(port: int, seconds: float) -> Records:
     return has_row
 
 
+_LDAP_LIBRARY = (
+    util.find_library("ldap") or util.find_library("ldap-2.5") if os.environ.get(SERVICE_VARIABLE) == LDAP else None
+)
+"""Looked for before any call, because that may start a compiler and a linker."""
+
 LDAP_OPT_PROTOCOL_VERSION = 0x11
 LDAP_SCOPE_SUBTREE = 2
 
@@ -88,10 +93,9 @@ class _TimeValue(ctypes.Structure):
 
 
 def _ldap(port: int, seconds: float) -> Records:
-    name = util.find_library("ldap") or util.find_library("ldap-2.5")
-    if name is None:
+    if _LDAP_LIBRARY is None:
         raise FileNotFoundError("OpenLDAP's library is not installed. On Debian: apt-get install slapd")
-    library = ctypes.CDLL(name)  # calls release the interpreter's lock
+    library = ctypes.CDLL(_LDAP_LIBRARY)  # calls release the interpreter's lock
     connection, version = ctypes.c_void_p(), ctypes.c_int(3)
     _check(library, library.ldap_initialize(ctypes.byref(connection), f"ldap://{HOST}:{port}".encode()))
     _check(library, library.ldap_set_option(connection, LDAP_OPT_PROTOCOL_VERSION, ctypes.byref(version)))

@@ -29,7 +29,6 @@ from loadtest.hsu.blocked_client import (
     Game,
     Replay,
     Traffic,
-    longest,
     play,
 )
 from loadtest.load.epoll_client import Connection, Loop
@@ -75,7 +74,7 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
     progress.end()
     rows: list[tuple[Value, ...]] = []
     for case, games in found.items():
-        worst = [longest([delay for _, delay in game.responses]) for game in games]
+        worst = [game.longest() for game in games]
         expected = games[0].expected
         received = 100 * min(len(game.responses) for game in games) / expected
         spread = f"{shown(min(worst))} {shown(max(worst))}"

@@ -46,7 +46,7 @@ LONGEST = f"{LONGEST_COUNT} longest ms"
 
 
 class Scale(NamedTuple):
-    """`calls`: how many seconds the backend takes for each of the polls; `seconds`: the least time of a measurement."""
+    """`calls`: how many seconds the backend takes for each of the polls; `seconds`: how long it is measured idle."""
 
     polls: int
     calls: Sequence[float]
@@ -114,7 +114,7 @@ def measure(scale: Scale) -> tuple[list[Table], list[Figure]]:
         (
             helper, seconds, scale.polls, min(one.statuses.get(200, 0) for one in outcomes),
             max(one.statuses.get(503, 0) for one in outcomes), max(one.unanswered for one in outcomes),
-            median(one.served for one in outcomes), max(one.most_calls for one in outcomes),
+            max(one.served for one in outcomes), max(one.most_calls for one in outcomes),
             max(one.files_left for one in outcomes),
         )
         for (helper, seconds), outcomes in sorted(found.items(), key=lambda item: HELPERS.index(item[0][0]))
@@ -155,13 +155,13 @@ def longest_waits(delays: Sequence[float]) -> float:
 
 
 def ask(helper: str, backend: Backend, polls: int, seconds: float) -> Outcome:
-    """So many polls at once need the backend; `seconds`: the least time of each of the two measurements."""
+    """So many polls at once need the backend, after `seconds` without."""
     with _serving(helper, backend) as (server, most):
         files = server.file_count()
         good = _Good(server)
         idle = good.measure(seconds)
         crowd = _Crowd(good.loop, server, polls)
-        busy = good.measure(seconds, crowd)
+        busy = good.measure(LONGEST_COUNT / MESSAGES_A_SECOND, crowd)
         crowd.close()
         good.loop.close()
         deadline = time.time() + CLOSING_SECONDS
@@ -246,7 +246,10 @@ class _Good:
             self._follow(server, channel, f"PushUp-Ticket: {ticket}\r\n")
 
     def measure(self, seconds: float, crowd: _Crowd | None = None) -> list[float]:
-        """Publish for `seconds`, and until the crowd has been answered; returns the delays until the responses."""
+        """Publish for `seconds`, and until the crowd has been answered; returns the delays until the responses.
+
+        What did not come counts as the longest delay.
+        """
         self._delays = []
         self._published = 0
         end = time.time() + seconds
@@ -258,7 +261,7 @@ class _Good:
             due += 1 / MESSAGES_A_SECOND
         while len(self._delays) < self._published and time.time() < patience:
             self.loop.run_until(time.time() + 0.1)
-        return self._delays
+        return self._delays + [PATIENCE_SECONDS] * (self._published - len(self._delays))
 
     def _follow(self, server: Server, channel: str, headers: str) -> None:
         def received(client: Connection, status: int, body: bytes) -> None:

@@ -51,6 +51,9 @@ WARM_UP_SECONDS = 0.1
 WARM_UP_DRAIN_SECONDS = 30.0
 """For so long it may take to come: else measuring begins with a backlog."""
 
+IN_TIME_SECONDS = 5.0
+"""What has not arrived so long after the last message was due counts as not received."""
+
 SWARM_AT_ITS_LIMIT = 0.8
 """Share of its processor above which the swarm's own delays distort the times."""
 
@@ -164,10 +167,9 @@ def measure(
             for kind in KINDS
         }
         at = COLUMNS.index(column) - 2
-        spreads = {
-            kind: [(min(each), max(each)) for each in ([float(row[at]) for row in found[n, kind]] for n in connections)]
-            for kind in KINDS
-        }
+        rounds_of = {case: of_rounds if at == RECEIVED else _worked(of_rounds) for case, of_rounds in found.items()}
+        each = {case: [float(row[at]) for row in of_rounds] for case, of_rounds in rounds_of.items()}
+        spreads = {kind: [(min(each[n, kind]), max(each[n, kind])) for n in connections] for kind in KINDS}
         title = f"{title}, a message every {interval:g} s"
         return Figure(f"{name}-{what}", title, "connections", y, lines, spreads=spreads)
 
@@ -180,9 +182,16 @@ def measure(
     ]
 
 
+def _worked(rounds: Sequence[tuple[Value, ...]]) -> Sequence[tuple[Value, ...]]:
+    """The rounds in which the server did not give up: its zeros would be the best times and costs."""
+    return [row for row in rounds if row[RECEIVED]] or rounds
+
+
 def _summary(rounds: Sequence[tuple[Value, ...]]) -> tuple[Value, ...]:
     """The median of each column, everything that was seen, and the spread of some columns."""
-    columns = [[float(value) for value in values] for values in zip(*(row[:-1] for row in rounds), strict=True)]
+    worked = [row[:-1] for row in _worked(rounds)]
+    columns = [[float(value) for value in values] for values in zip(*worked, strict=True)]
+    columns[RECEIVED] = [float(row[RECEIVED]) for row in rounds]
     seen = [str(row[-1]) for row in rounds if row[-1] != ALL_IS_WELL]
     spreads = [columns[COLUMNS.index(name) - 2] for name in SPREAD]
     return (
@@ -203,7 +212,8 @@ def measure_server(server: Server, connections: int, *, interval: float, seconds
         swarm.begin()
         swarm.measure(interval=interval, seconds=WARM_UP_SECONDS, drain=WARM_UP_DRAIN_SECONDS)
         memory, threads = server.usage.memory_bytes(), server.usage.thread_count()
-        measured = swarm.measure(interval=interval, seconds=seconds)
+        last = interval * (max(1, round(seconds / interval)) - 1)
+        measured = swarm.measure(interval=interval, seconds=seconds, drain=max(0.0, last + IN_TIME_SECONDS - seconds))
         # The most of both moments: while polls come back, not each has a thread yet.
         memory, threads = max(memory, server.usage.memory_bytes()), max(threads, server.usage.thread_count())
     except (OSError, RuntimeError, psutil.Error) as error:

@@ -87,15 +87,17 @@ def abouts(folder: Path) -> dict[str, Mapping[str, Any]]:
 class Measuring:
     """From its creation on, notes what the machine does, for `about`."""
 
-    def __init__(self) -> None:
+    def __init__(self, measures: Iterable[str]) -> None:
+        """`measures`: the files and folders whose code is measured, as they are now."""
+        self._sources = digests(measures)
         self._began = time.time()
         self._load = os.getloadavg()[0]
         self._own = _own_seconds()
         self._busy, self._stolen = _machine_seconds()
         self._others = _others()
 
-    def about(self, command: str, measures: Iterable[str]) -> dict[str, object]:
-        """How a result was measured. `measures`: the files and folders whose code it measures."""
+    def about(self, command: str) -> dict[str, object]:
+        """How a result was measured. If its code was changed meanwhile, it is old at once."""
         took = time.time() - self._began
         own = _own_seconds()
         return {
@@ -108,7 +110,7 @@ class Measuring:
             "this process's share of its processor": round((own[0] - self._own[0]) / took, 2),
             "load average": f"{self._load:.2f} before, {os.getloadavg()[0]:.2f} after",
             "disturbances": self._disturbances(took, sum(own) - sum(self._own)),
-            "sources": digests(measures),
+            "sources": self._sources,
         }
 
     def _disturbances(self, took: float, own: float) -> str:

@@ -310,7 +310,8 @@ def _peers(saved: Saved) -> str:
     )
     rows = saved.rows("peers")
     measured = tuple(column for column in columns if column in rows[0])  # older results have fewer
-    return table(measured, [tuple(row[column] for column in measured) for row in rows], texts=3)
+    title = saved.table("peers")["title"]  # says whether PushUp was compiled
+    return f"{title}.\n\n{table(measured, [tuple(row[column] for column in measured) for row in rows], texts=3)}"
 
 
 BLOCKS: Mapping[str, Block] = {

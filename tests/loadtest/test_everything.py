@@ -91,4 +91,4 @@ def test_how_long_it_takes_is_told(tmp_path: Path, capsys: pytest.CaptureFixture
     lines = capsys.readouterr().err.splitlines()
     first, last = ALL[0], ALL[-1]
     assert lines[0].startswith(f"1/{len(ALL)} {first}: about ")
-    assert lines[-1] == f"{len(ALL)}/{len(ALL)} {last}: about 27 min; 27 min left in all"
+    assert lines[-1] == f"{len(ALL)}/{len(ALL)} {last}: about 40 min; 40 min left in all"

@@ -65,6 +65,13 @@ def test_the_median_of_the_rounds_and_their_spread() -> None:
     assert trip == received == cost == "1 9"
 
 
+def test_a_round_in_which_the_server_gave_up_counts_only_as_not_received() -> None:
+    rows: list[tuple[Value, ...]] = [(*[value] * 12, seen) for value, seen in ((1.0, ""), (0.0, "gave up"), (3.0, ""))]
+    *medians, _, trip, received, cost = threads_or_events._summary(rows)
+    assert medians == [2.0] * threads_or_events.RECEIVED + [1.0] + [2.0] * (11 - threads_or_events.RECEIVED)
+    assert (trip, received, cost) == ("1 3", "0 3", "1 3")
+
+
 def test_all_loads_are_measured(tmp_path: Path) -> None:
     """The others than the first have tables of their own, and figures of what was received."""
     scale = threads_or_events.Scale((20,), 0.5, 1, (30,), 0.5, 1, 10, (0.25,))
