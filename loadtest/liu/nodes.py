@@ -79,7 +79,10 @@ def run(*, quick: bool) -> tuple[list[Table], list[Figure]]:
 def measure(
     nodes: Sequence[int], connections: Sequence[int], *, seconds: float, rounds: int
 ) -> tuple[list[Table], list[Figure]]:
-    """Each number of nodes, and a node without a cluster, with each number of connections; medians of all rounds."""
+    """Each number of nodes, and a node without a cluster, with each number of connections.
+
+    Medians of all rounds, but the least that was received, and the most faults.
+    """
     progress = Progress(rounds * (len(nodes) + 1) * len(connections))
     results: dict[tuple[int, int], list[Measured]] = {}
     for _ in range(rounds):
@@ -220,7 +223,9 @@ def measure_full_core(
 def measure_shares(
     nodes: Sequence[int], connections: Sequence[int], *, seconds: float, rounds: int, share: float = SHARE
 ) -> tuple[list[Table], list[Figure]]:
-    """Each number of nodes with each number of connections, if a node can use this share of a processor; medians.
+    """Each number of nodes with each number of connections, if a node can use this share of a processor.
+
+    Medians of all rounds, but the most faults.
 
     Each measurement has nodes of its own, because one that was overloaded has a backlog.
     """

@@ -12,6 +12,7 @@ import json
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -103,7 +104,7 @@ class Witnesses:
             witness.start()
 
     def end(self) -> None:
-        """Stop all clients. Call it when the servers work again. Raises: ClientError if one was refused for good."""
+        """Stop all clients. Call it when the servers work again. Raises: ClientError if a server refused one."""
         self._over.set()
         for witness in (*self._publishers, *self._readers):
             witness.end()
@@ -190,7 +191,7 @@ class _Servers:
             client.close()
 
 
-class _Witness(threading.Thread):
+class _Witness(threading.Thread, ABC):
     """A client in a thread of its own, which works until all is over."""
 
     def __init__(self, servers: _Servers, over: threading.Event) -> None:
@@ -213,8 +214,9 @@ class _Witness(threading.Thread):
         if self._error is not None:
             raise self._error
 
+    @abstractmethod
     def _work(self) -> None:
-        raise NotImplementedError
+        """Send requests until all is over."""
 
 
 class _Publisher(_Witness):

@@ -97,7 +97,7 @@ class Measuring:
         self._others = _others()
 
     def about(self, command: str) -> dict[str, object]:
-        """How a result was measured. If its code was changed meanwhile, it is old at once."""
+        """How a result was measured. If its code has changed since the beginning, the result counts as old."""
         took = time.time() - self._began
         own = _own_seconds()
         return {

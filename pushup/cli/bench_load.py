@@ -125,7 +125,7 @@ class Published(NamedTuple):
     seconds: list[float]
     """How long each publication took, sorted."""
     cores: float
-    """How many this process has used meanwhile."""
+    """How many cores this process used while it published."""
 
     def percentile(self, share: float) -> float:
         return self.seconds[min(len(self.seconds) - 1, int(share * len(self.seconds)))]

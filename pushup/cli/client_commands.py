@@ -60,6 +60,7 @@ def with_client(function: Callable[..., None]) -> Callable[..., None]:
     return client_options(with_it)
 
 
+# A command with these, below `with_client`, takes a token instead of a key.
 _TOKEN = click.option(
     "--token", envvar="PUSHUP_TOKEN",
     help="Signed token. Other users can see it in ps: use --token-file or PUSHUP_TOKEN instead.",
@@ -68,7 +69,6 @@ _TOKEN_FILE = click.option(
     "--token-file", envvar="PUSHUP_TOKEN_FILE", type=click.Path(path_type=Path),
     help="File that contains a signed token; it is read again when that ends (or PUSHUP_TOKEN_FILE).",
 )  # fmt: skip
-"""Instead of a key, below `with_client`."""
 
 
 def _end_on_interrupt() -> None:
