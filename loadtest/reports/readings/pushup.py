@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from statistics import mean, median
 
 from loadtest.liu.nodes import WITH_A_CORE_EACH
@@ -277,19 +277,21 @@ def range_operations(saved: Saved) -> Found:
 
 
 def until_messages_are_lost(saved: Saved) -> Found:
-    """The greatest load of which each server delivers (nearly) everything, in deliveries a second."""
+    """Up to which load each server delivers (nearly) everything, in deliveries a second; at less load, too."""
     rows = saved.rows("threads-or-events-loss")
     most = {
-        kind: max((number(row, "due a second") for row in rows if _is_whole(row, kind)), default=0.0)
+        kind: max((number(row, "due a second") for row in _until_one_is_lost(rows, kind)), default=0.0)
         for kind in (THREADS, "events")
     }
-    text = f"everything up to {shown(most['events'])} deliveries a second, with threads up to {shown(most[THREADS])}"
+    threads = f"up to {shown(most[THREADS])}" if most[THREADS] else "at none of these loads"
+    text = f"everything up to {shown(most['events'])} deliveries a second, with threads {threads}"
     ratio = most["events"] / most[THREADS] if most[THREADS] else math.inf
     return Found(text, (Criterion("most that is delivered, events / threads", ratio, SIGNIFICANT),))
 
 
-def _is_whole(row: Row, kind: str) -> bool:
-    return bool(row["server"] == kind and number(row, "received %") >= EVERYTHING)
+def _until_one_is_lost(rows: Sequence[Row], kind: str) -> Iterator[Row]:
+    loads = sorted((row for row in rows if row["server"] == kind), key=lambda row: number(row, "due a second"))
+    return takewhile(lambda row: number(row, "received %") >= EVERYTHING, loads)
 
 
 def a_thread_for_each_request(saved: Saved) -> Found:
