@@ -1,34 +1,30 @@
 """`python -m loadtest capacity`: what some loads cost, and what the formula of docs/operate/capacity.md says of them.
 
-Costs and formula are read from that page. Machines differ, and so does one from minute to minute: in turn with each
-load, a minimal server (`headline/bare_server.py`) works as well, and the page says what that took where its costs were
-measured. The server and its clients share one processor, so that it does not matter what the others are busy with.
+Costs and formula are read from that page. Machines differ: the ratio of a processor time compares this one with that
+where the costs were measured. The server and its clients share one processor, so that it does not matter what the
+others are busy with.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
-from loadtest.beyond.headline.servers import BARE, servers
 from loadtest.kit.values import form
 from loadtest.load.servers import Server, pin, running
-from loadtest.load.swarm import Answer, PushUpInterface, PushUpStreams, Swarm
+from loadtest.load.swarm import PushUpStreams, Swarm
 from loadtest.reports.results import Figure, Progress, Table, Value
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "capacity.md"
-
-BARE_CHANNELS = 200
 
 PART_SECONDS, USED_SECONDS, PATIENCE_SECONDS, WARM_SECONDS = 0.1, 0.04, 30.0, 0.4
 """Work is done in parts until the server has used so much processor time."""
@@ -64,6 +60,8 @@ FEW_KEPT = ("--set", "retention_messages=10")
 
 JOURNAL = ("--broadcast", "journal:{folder}/journal.db")
 TWO_WORKERS = ("--workers", "2")
+
+PROCESSOR = "processor, us of each message"
 
 LOADS = (
     Load("1 kB to 4,000 polls", polls=4000, size=1000),
@@ -132,15 +130,12 @@ class Compared(NamedTuple):
 
 
 def compare(load: Load, costs: Mapping[str, float], rounds: int) -> list[Compared]:
-    """What was measured of a load, and what the formula says, at the speed of this machine."""
+    """What was measured of a load, and what the formula says."""
     measured = measure(load, rounds)
     numbers = calculated(measured.numbers, costs)
     messages, processes = measured.numbers["publications"], measured.numbers["others"] + 1
     pairs = {
-        "processor, us of each message": (
-            measured.processor / messages,
-            numbers["processor"] / messages * measured.bare / costs[BARE],
-        ),
+        PROCESSOR: (measured.processor / messages, numbers["processor"] / messages),
         "memory of a process, MB": (measured.process / processes / 1e6, costs["process"] / 1e6),
         "memory of the load, MB": (measured.memory / 1e6, (numbers["memory"] - costs["process"]) / 1e6),
         "bytes sent for each message": (measured.sent / messages, numbers["sent"] / messages),
@@ -150,12 +145,9 @@ def compare(load: Load, costs: Mapping[str, float], rounds: int) -> list[Compare
 
 
 class Measured(NamedTuple):
-    """`processor`, `sent` and `received` are those of a second. `numbers`: an operator's, of this load. `bare`: what a
-    message cost the bare server meanwhile.
-    """
+    """`processor`, `sent` and `received` are those of a second. `numbers`: an operator's, of this load."""
 
     numbers: Mapping[str, float]
-    bare: float
     processor: float
     process: float
     memory: float
@@ -165,20 +157,16 @@ class Measured(NamedTuple):
 
 def measure(load: Load, rounds: int) -> Measured:
     """The least of some rounds: what else the machine does can only add to it."""
-    bares, costs = [], []
     with (
         tempfile.TemporaryDirectory() as folder,
         _one_after_the_other() as core,
-        _bare(core) as bare,
         running(*(flag.format(folder=folder) for flag in load.flags), core=core) as server,
     ):
         with _working(Load("", polls=1), server):  # what is made only once is there afterwards
             process, empty = _memory(server), _metrics(server)
         with _working(load, server) as work:
             before = _metrics(server)
-            for _ in range(rounds):
-                bares.append(bare.cost())
-                costs.append(work.cost())
+            cost = min(work.cost() for _ in range(rounds))
             after = _metrics(server)
             memory = _memory(server)
     rate = work.published / work.seconds
@@ -191,7 +179,7 @@ def measure(load: Load, rounds: int) -> Measured:
         "to_polls": load.polls / load.channels, "to_streams": load.streams / load.channels,
         "kept": after["cached_messages"] - empty["cached_messages"], "open_channels": load.channels,
     }  # fmt: skip
-    return Measured(numbers, min(bares), min(costs) * rate, process, memory - process, sent, received)
+    return Measured(numbers, cost * rate, process, memory - process, sent, received)
 
 
 @contextmanager
@@ -259,30 +247,6 @@ def _one_after_the_other() -> Iterator[int]:
     finally:
         os.sched_setscheduler(0, policy, os.sched_param(0))
         os.sched_setaffinity(0, before)
-
-
-@contextmanager
-def _bare(core: int) -> Iterator[Work]:
-    """The bare server, whose work is to deliver one message after another."""
-    with servers()[BARE]() as target:
-        pin(target.pids[0], core)
-        address = ("127.0.0.1", target.port)
-        swarm = Swarm(
-            [address], [address], subscribers=BARE_CHANNELS, channels=BARE_CHANNELS, publishers=BARE_CHANNELS,
-            interface=_BareInterface(),
-        )  # fmt: skip
-        with closing(swarm):
-            swarm.begin()
-            yield Work(swarm, UNDER_WAY, target.pids)
-
-
-class _BareInterface(PushUpInterface):
-    def first_cursor(self, ask: Callable[[str], bytes]) -> str:
-        return "0"
-
-    def read(self, head: bytes, body: bytes) -> Answer:
-        value = json.loads(body)
-        return Answer(value["cursor"], tuple((one["data"][0], one["data"][1]) for one in value["messages"]), 0)
 
 
 def _metrics(server: Server) -> dict[str, float]:

@@ -108,7 +108,7 @@ def test_the_locustfile_runs_by_itself(tmp_path: Path) -> None:
     file = tmp_path / "measured.json"
     with running() as server:
         host, port = server.address
-        command = [*LOCUST, "--headless", "-u", "5", "-r", "5", "-t", "4s", "--host", f"http://{host}:{port}"]
+        command = [*LOCUST, "--headless", "-u", "5", "-r", "5", "-t", "8s", "--host", f"http://{host}:{port}"]
         command += ["--pull-interval", "0.2", "--publish-intervals", "0.3", "--channels", "2", "--channels-each", "2"]
         command += ["--measured-file", str(file), "--server-pid", str(server.pid)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
