@@ -5,6 +5,7 @@ The session of requests and responses that runs through some pages is in test_do
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -145,11 +146,14 @@ POLL_WITH_TICKET = sample("docs/guide/authorization.md", "GET /v1/poll?channel=a
 
 
 def test_every_sample_is_run_or_says_why_not() -> None:
-    """Every code block in a document is used by a test here, or listed in NOT_RUN with a reason."""
+    """Every code block in a document is used by a test, or listed in NOT_RUN with a reason."""
+    for file in (ROOT / "tests").rglob("*.py"):
+        if "from tests.server.document_samples import" in file.read_text():
+            importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
     found = [each.start for each in samples() if not (each.document in SESSION and each.kind.startswith("http"))]
     assert len(found) == len(set(found)), "two samples of a document begin with the same line"
     new = [each for each in found if each not in TAKEN and not each.startswith(tuple(NOT_RUN))]
-    assert not new, "run these samples in a test of this file, or say in NOT_RUN why none can:\n" + "\n".join(new)
+    assert not new, "run these samples in a test, or say in NOT_RUN why none can:\n" + "\n".join(new)
     for start in NOT_RUN:
         assert [each for each in found if each.startswith(start)], f"NOT_RUN names no sample: {start}"
 
