@@ -15,7 +15,8 @@ PUBLICATION_US = 24.4
 PUBLICATION_INTERPRETED_US = 51.0
 """The same, interpreted."""
 FOLLOW_US = 13.0
-"""To read, decode and apply an entry of another node, in one process without sockets ("Several processes")."""
+"""To read, decode and apply an entry of another node, in one process without sockets ("Where a
+publication's time goes with workers")."""
 NODE_SHARE, NODE_RATE, NODES = 0.17, 3_000, 4
 """What a node of four takes of a core at 3,000 publications a second with Redis, interpreted ("What Redis costs")."""
 FOLLOW_TODAY_US = NODE_SHARE / NODE_RATE * 1e6 - PUBLICATION_INTERPRETED_US / NODES
