@@ -53,7 +53,7 @@ def test_the_client_counts_what_comes_back() -> None:
     assert (measured.stalled, measured.ended) == (0, 0)
     assert 0 < measured.trip(0.5) < measured.seconds
     assert 0 < max(measured.shares) <= 1.1
-    assert WINDOW / 2 <= measured.messages_a_read <= WINDOW
+    assert WINDOW / 2 <= measured.messages_a_read < WINDOW + 0.1  # of the first read, a part came before
 
 
 def test_no_more_than_the_window_is_under_way() -> None:

@@ -110,7 +110,8 @@ def packet_loss(saved: Saved) -> Found:
         f"{method} {shown(trips[method, none, long])} s, with {shown(most)} % lost {shown(trips[method, most, long])} s"
         for method in ("CP", "ELP")
     )
-    lost = dropped["CP", most, long] / dropped["ELP", most, long]
+    pulled, pushed = dropped["CP", most, long], dropped["ELP", most, long]
+    lost = pulled / pushed if pushed else None
     rules = (
         Criterion("packets lost for a message, pull / long poll", lost, 10),
         Criterion(
