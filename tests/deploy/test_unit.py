@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 from deploy.front import HERE
 from pushup.host.systemd_notify import EXTEND_SECONDS, STEP_SECONDS
@@ -40,3 +42,27 @@ def test_the_unit_watches_the_server() -> None:
     assert "AF_UNIX" in unit["RestrictAddressFamilies"].split()
     assert STEP_SECONDS < int(unit["WatchdogSec"].removesuffix("s")) < 30
     assert STEP_SECONDS < EXTEND_SECONDS
+
+
+CONNECT = """
+import ctypes, sys
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.testing import StringTransport
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from pushup.transport.client_tls import ClientTls
+if sys.argv[1] == "yes":
+    ctypes.CDLL(None).prctl(65, 1, 0, 0, 0)  # PR_SET_MDWE, from Linux 6.3 on
+factory = TLSMemoryBIOFactory(ClientTls("redis.internal"), True, Factory.forProtocol(Protocol))
+factory.buildProtocol(None).makeConnection(StringTransport())
+"""
+"""Begin a connection with TLS, in memory that is perhaps never both writable and executable."""
+
+
+def test_the_server_can_connect_with_tls() -> None:
+    """With the memory that the unit allows it, a connection to a `rediss://` or `https://` address begins."""
+    unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (HERE / "pushup.service").read_text()))
+    denied = unit.get("MemoryDenyWriteExecute", "no")
+    done = subprocess.run(
+        [sys.executable, "-c", CONNECT, denied], cwd=HERE.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
