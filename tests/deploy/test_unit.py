@@ -44,6 +44,13 @@ def test_the_unit_watches_the_server() -> None:
     assert STEP_SECONDS < EXTEND_SECONDS
 
 
+def test_a_unix_socket_can_be_for_others_and_the_journal_not() -> None:
+    """The umask decides who may connect to a socket; whatever it is, nobody else reads what the server stores."""
+    unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (HERE / "pushup.service").read_text()))
+    assert (unit["StateDirectory"], unit["RuntimeDirectory"]) == ("pushup", "pushup")
+    assert unit["StateDirectoryMode"] == "0700"
+
+
 CONNECT = """
 import ctypes, sys
 from twisted.internet.protocol import Factory, Protocol
