@@ -56,6 +56,13 @@ def test_nothing_is_published_before_everything_is_tested_and_built() -> None:
     assert "github" in jobs["site"]["needs"]
 
 
+def test_the_published_image_says_what_it_is() -> None:
+    """Its build is given each argument of the Dockerfile, for the labels."""
+    *_, build = _jobs("release.yml")["image"]["steps"]
+    arguments = re.findall(r"(?m)^ARG (\w+)", (ROOT / "deploy/Dockerfile").read_text())
+    assert {*re.findall(r'--build-arg "(\w+)=', build["run"])} == {*arguments}
+
+
 def test_every_supported_python_is_built_and_tested() -> None:
     """The classifiers, cibuildwheel, the matrix of CI and the number of wheels that a release expects agree."""
     classifiers = PROJECT["project"]["classifiers"]

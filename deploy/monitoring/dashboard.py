@@ -30,6 +30,11 @@ def _sum(metric: str, by: str = "instance") -> dict[str, str]:
     return {f"sum by ({by}) (pushup_{metric})": legend}
 
 
+def _most(metric: str) -> dict[str, str]:
+    """A gauge that each worker of a node has for itself, or says of the whole cluster: the highest."""
+    return {f"max by (instance) (pushup_{metric})": "{{instance}}"}
+
+
 def _of_publishers(expression: str, by: str = "prefix, key") -> dict[str, str]:
     """What every node and worker counts the same."""
     legend = " ".join(f"{{{{{label}}}}}" for label in by.split(", "))
@@ -60,7 +65,7 @@ ROWS = {
     ],
     "Who is there?": [
         Panel("Ready", "none", _sum("ready")),
-        Panel("Nodes known to each", "none", _sum("nodes")),
+        Panel("Nodes known to each", "none", _most("nodes")),
         Panel("Builds", "none", {"count by (version, build) (pushup_build_info)": "{{version}} {{build}}"}),
     ],
     "Traffic": [
@@ -89,7 +94,7 @@ ROWS = {
         Panel("Until a publication is acknowledged", "s", _quantiles("publication_seconds")),
         Panel("How late the event loop is", "s", _quantiles("reactor_lag_seconds")),
         Panel("Replies of Redis", "s", _quantiles("redis_round_trip_seconds")),
-        Panel("Entries in Redis, not applied for", "s", _sum("log_lag_seconds")),
+        Panel("Entries in Redis, not applied for", "s", _most("log_lag_seconds")),
         Panel("Commits of the journal", "s", _quantiles("journal_commit_seconds")),
         Panel("Calls that wait", "none", _sum("backend_waiting", "instance, backend")),
         Panel("Calls, by outcome", "cps", _rate("backend_calls", "backend, outcome")),

@@ -71,6 +71,8 @@ class Release:
             done = subprocess.run(command, cwd=self.root, timeout=SECONDS, capture_output=True, text=True, check=False)
         except FileNotFoundError:
             raise NotReady(f"this machine has no {command[0]}; install it") from None
+        except subprocess.TimeoutExpired:
+            raise NotReady(f"`{' '.join(command)}` has not ended within {SECONDS} s") from None
         if done.returncode:
             said = (done.stdout + done.stderr)[-4000:]
             raise NotReady(f"`{' '.join(command)}` failed with {done.returncode}:\n{said}")

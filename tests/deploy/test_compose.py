@@ -9,7 +9,6 @@ import http.client
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -127,10 +126,9 @@ def test_the_example_of_a_table_in_the_settings_file_works(tmp_path: Path) -> No
     assert '[[channels]]\nprefix = "chat:"\nretention_seconds = 604800.0\nretention_messages = 10000\n' in shown
 
 
-def test_the_unit_starts_the_server_within_its_limits() -> None:
-    """pushup.service runs `serve` with the settings file; it allows enough files for all clients, and time to drain."""
+def test_the_unit_allows_what_a_server_needs() -> None:
+    """pushup.service allows enough files for all clients, and time to drain."""
     unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", (HERE / "pushup.service").read_text()))
-    assert shlex.split(unit["ExecStart"])[1:] == ["serve", "--config", "/etc/pushup.toml"]
     defaults = dict(re.findall(r"(?m)^(\w+) = (.*)$", CliRunner().invoke(pushup, ["check-config"]).output))
     assert int(unit["LimitNOFILE"]) > int(defaults["connections_limit"])
     assert int(unit["TimeoutStopSec"].rstrip("s")) >= float(defaults["drain_seconds"]) + 5

@@ -233,6 +233,13 @@ def test_the_dashboard_is_as_generated() -> None:
     assert json.loads((ALERTS.parent / "dashboard.json").read_text()) == dashboard()
 
 
+@pytest.mark.parametrize("metric", ["pushup_nodes", "pushup_log_lag_seconds"])
+def test_the_workers_of_a_node_are_not_added_up(metric: str) -> None:
+    """Each knows all nodes, and four of them that are a second behind are not four seconds behind."""
+    shown = [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
+    assert [each for each in shown if each.endswith(f"({metric})")] == [f"max by (instance) ({metric})"]
+
+
 def _nothing_fires(told: Prometheus) -> None:
     """For as long as the longest `for` is here."""
     threading.Event().wait(5)

@@ -141,6 +141,13 @@ def test_a_command_that_this_machine_does_not_have(
         CHECKS["chart"](Release(tmp_path))
 
 
+def test_a_command_that_hangs(tmp_path: Path, git: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other checks are made, too."""
+    monkeypatch.setattr(checks, "SECONDS", 0.1)
+    with pytest.raises(NotReady, match=r"`sleep 60` has not ended within 0\.1 s"):
+        Release(tmp_path).run("sleep", "60")
+
+
 def test_warnings_are_not_part_of_what_a_command_prints(tmp_path: Path, git: Callable[..., str]) -> None:
     """Docker warns of the machine before it says the name of a container."""
     assert Release(tmp_path).run("sh", "-c", "echo careful >&2; echo 0123abc") == "0123abc"
