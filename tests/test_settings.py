@@ -528,6 +528,21 @@ def test_a_path_that_is_not_a_file(tmp_path: Path, setting: str) -> None:
     refused(setting, tmp_path / "pipe", "not a regular file")
 
 
+def test_a_path_that_is_not_a_file_leaves_nothing_open(tmp_path: Path) -> None:
+    """However often a reload meets it: a server would run out of descriptors."""
+
+    def next_descriptor() -> int:
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.close(descriptor)
+        return descriptor
+
+    os.mkfifo(tmp_path / "pipe")
+    free = next_descriptor()
+    for path in (tmp_path, tmp_path / "pipe"):
+        refused("publish_keys_file", path, "")
+    assert next_descriptor() == free
+
+
 @pytest.mark.parametrize("setting", SECRET_FILES)
 def test_a_secret_file_that_everybody_can_read(tmp_path: Path, setting: str) -> None:
     """The warning says what to do; there is none if only its owner and its group can."""
