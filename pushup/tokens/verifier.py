@@ -51,9 +51,14 @@ class Issuer(Struct, frozen=True):
     """Where it publishes others."""
 
     @property
+    def fetched_keys(self) -> Sequence[SigningKey]:
+        """Those that it publishes, as far as they are known now."""
+        return () if self.key_url is None else self.key_url.keys
+
+    @property
     def keys(self) -> Sequence[SigningKey]:
-        """Those that are known now."""
-        return self.fixed_keys if self.key_url is None else (*self.fixed_keys, *self.key_url.keys)
+        """All that are known now."""
+        return (*self.fixed_keys, *self.fetched_keys)
 
     def id_of(self, key: SigningKey) -> str:
         """What the grants of tokens that this issuer has signed with this key name it."""
@@ -167,10 +172,15 @@ def _signer(
     signer = next(filter(has_signed, candidates), None)
     if signer is not None:
         return signer
+    # A key without a name may be that of any token: one of the settings does not show that there is no other at the URL.
+    if kid:
+        is_found = any(key.kid == kid for key in candidates)
+    else:
+        is_found = any(key.may_be_of(algorithm, kid, now) for key in issuer.fetched_keys)
+    if algorithm in PUBLIC_ALGORITHMS and not is_found:
+        _look_for_keys(issuer)
     if candidates:
         raise ValueError("the token's signature is not valid")
-    if algorithm in PUBLIC_ALGORITHMS:
-        _look_for_keys(issuer)
     if algorithm not in {key.algorithm for key in issuer.keys}:
         raise ValueError(f"the token's `alg` is {algorithm[:SHOWN]!r}, and there is no key for it here")
     name = kid[:SHOWN]

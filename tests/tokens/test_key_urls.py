@@ -306,6 +306,22 @@ def test_an_issuer_with_fixed_keys_as_well(keys: Keys) -> None:
     assert keys.why_not(write({"alg": "RS256", "kid": "fixed"}, {"iss": ISSUER}, key_for("RS256", 1))) is InvalidToken
 
 
+def test_a_fixed_key_without_a_name_hides_none_at_the_url(keys: Keys) -> None:
+    """As a PEM file has it. Tokens that it has not signed get 503 before the first keys, and their names are looked for."""
+    keys.verifier = Verifier([Issuer(ISSUER, Expected(audience="pushup"), (key("ES256", 2),), keys.url)], lambda: NOW)
+    by_one_without_a_name = token("ES256")
+    assert [keys.why_not(each) for each in (token("ES256", 2), token("ES256", 2, kid="x"))] == [None, None]
+    assert [keys.why_not(each) for each in (BY_ONE, by_one_without_a_name)] == [Unavailable, Unavailable]
+    keys.reply(jwks(ONE))
+    keys.clock.advance(AGAIN_SECONDS)
+    assert [keys.why_not(each) for each in (BY_ONE, by_one_without_a_name)] == [None, None]
+    assert keys.why_not(token("ES256", 1)) is InvalidToken
+    assert keys.count == 1
+    assert keys.why_not(BY_TWO) is Unavailable
+    keys.reply(jwks(ONE, TWO))
+    assert keys.why_not(BY_TWO) is None
+
+
 def test_a_key_of_any_issuer_is_looked_for_at_each() -> None:
     """One whose URL does not answer hides no other."""
     asked: list[bytes] = []
