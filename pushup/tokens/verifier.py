@@ -172,7 +172,7 @@ def _signer(
     signer = next(filter(has_signed, candidates), None)
     if signer is not None:
         return signer
-    # A key without a name may be that of any token: one of the settings does not show that there is no other at the URL.
+    # A key without a name may be that of any token. If it is of the settings, the right one may yet be at the URL.
     if kid:
         is_found = any(key.kid == kid for key in candidates)
     else:
