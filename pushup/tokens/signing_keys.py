@@ -241,7 +241,7 @@ def _key_of_json(key: dict[str, Any]) -> SigningKey:
     kid = _checked_kid(key.get("kid", ""))
     try:
         found = _algorithm(algorithm).from_jwk(json.dumps(key))
-    except (PyJWTError, KeyError, TypeError, ValueError) as error:
+    except (PyJWTError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"contains a key that cannot be read: {error}") from None
     return _public_key(found, kid)
 

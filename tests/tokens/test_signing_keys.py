@@ -300,3 +300,11 @@ def test_what_is_no_set_of_keys(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"contains|is not a set of keys"):
         keys_of_set(data)
     assert len(keys_of_set(jwks(*[ES256] * KEYS_LIMIT))) == KEYS_LIMIT
+
+
+def test_a_deep_key_is_no_unexpected_error() -> None:
+    """Also where the stack just suffices to read it once: writing it for PyJWT takes a little more."""
+    for depth in range(800, 1000):
+        deep = b'{"keys": [{"kty": "EC", "x": ' + b"[" * depth + b"]" * depth + b"}]}"
+        with pytest.raises(ValueError, match=r"contains no key|is not a set of keys"):
+            keys_of_set(deep)
