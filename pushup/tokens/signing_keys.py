@@ -153,6 +153,8 @@ def keys_of_file(path: str) -> tuple[SigningKey, ...]:
 def _pem_keys(text: str) -> tuple[SigningKey, ...]:
     """Raises: ValueError."""
     blocks = [(match[1], match[0]) for match in _PEM.finditer(text)]
+    if len(blocks) < text.count("-----BEGIN "):
+        raise ValueError("contains a key whose last line (-----END ...-----) is missing; is the file complete?")
     if not blocks:
         raise ValueError("contains neither a public key in PEM (-----BEGIN PUBLIC KEY-----) nor a set of keys in JSON")
     return tuple([_pem_key(kind, block.encode()) for kind, block in blocks])

@@ -184,7 +184,7 @@ GOOD = pem(key_for("ES256"))
         GOOD + pem(private_key("RSA1024")), GOOD + pem(private_key("P-384")), GOOD + pem(private_key("Ed448")),
         GOOD + certificate(private_key("P-384")), GOOD + UNSUPPORTED,
         GOOD.replace("MFkw", "MFkx"), certificate(key_for("ES256")).replace("MII", "MIJ"),
-        GOOD[: len(GOOD) // 2] + "\n" + GOOD,
+        GOOD[: len(GOOD) // 2] + "\n" + GOOD, GOOD + GOOD[: len(GOOD) // 2],
     ]),
 )  # fmt: skip
 def test_pem_files_that_are_refused(tmp_path: Path, text: str) -> None:
