@@ -79,9 +79,13 @@ def secret_keys(lines: tuple[str, ...]) -> tuple[SigningKey, ...]:
     Raises: ValueError, whose text does not contain the secret.
     """
     found = []
+    ends: dict[str, float] = {}
     for number, line in enumerate(lines, 1):
         try:
-            found.append(_secret_key(line))
+            key = _secret_key(line)
+            if ends.setdefault(key.fingerprint, key.valid_until) != key.valid_until:
+                raise ValueError("stands there twice, with different ends; remove one of them")
+            found.append(key)
         except ValueError as error:
             raise ValueError(f"secret {number} of {len(lines)} {error}") from None
     return tuple(found)

@@ -115,6 +115,15 @@ def test_what_is_no_secret(line: str) -> None:
     assert not [word for word in line.split() if len(word) > 11 and word in shown]
 
 
+def test_a_secret_that_stands_there_twice() -> None:
+    """With two ends, it would depend on their order when tokens and what is held on them end; with one it may."""
+    until = "valid_until=2027-01-15T08:00:00Z"
+    for lines in ((f"old {SECRET} {until}", SECRET), (SECRET, f"{SECRET} {until}")):
+        with pytest.raises(ValueError, match=r"^secret 3 of 3 stands there twice, with different ends"):
+            secret_keys((OTHER_SECRET, *lines))
+    assert [key.kid for key in secret_keys((f"old {SECRET}", f"new {SECRET}"))] == ["old", "new"]
+
+
 @pytest.mark.parametrize(
     "secret",
     numbered(
