@@ -273,11 +273,12 @@ def test_keys_that_were_withdrawn(world: World) -> None:
     assert tokens.key_ends() == {}
     world.reply(jwk("ES256"))
     assert [tokens.key_ends()[each] for each in (secret, public)] == [0, math.inf]
-    for number in range(SEEN_LIMIT + 1):
-        tokens.use(settings(f"{SECRET}-{number}"))
+    for number in range(SEEN_LIMIT):
+        tokens.use(settings(SECRET, f"{SECRET}-{number}"))
+    tokens.use(settings(OTHER_SECRET))
     ends = tokens.key_ends()
-    assert (len(ends), set(ends.values())) == (SEEN_LIMIT, {0, math.inf})
-    assert secret not in ends
+    assert (len(ends), ends[secret], set(ends.values())) == (SEEN_LIMIT, 0, {0, math.inf})
+    assert public not in ends
 
 
 def test_reloading_the_claim_and_the_leeway(world: World) -> None:
