@@ -80,8 +80,7 @@ def is_open_to_all(path: Path) -> bool:
 def read_text(path: Path) -> str:
     """The content of a file. Raises: SecretFileError."""
     try:
-        # Do not block on a named pipe. It is refused, because it could not be read a second time.
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        with open(path, "rb", opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise SecretFileError(f"{path} is not a regular file")
             data = file.read(SIZE_LIMIT_BYTES + 1)
@@ -93,3 +92,8 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise SecretFileError(f"{path} is not UTF-8 text") from None
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Do not block on a named pipe. It is refused, because it could not be read a second time."""
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -12,7 +12,7 @@ OWN = (
     "listen", "operator_listen", "broadcast", "state_directory", "node_name", "workers", "wait_strategy", "log_level",
     "log_format", "token_keys_file", *SECRET_FILES,
 )  # fmt: skip
-"""Settings that each node may have of its own. Of files, what they contain is compared."""
+"""Settings that each node may have of its own. Of files of secrets, what they contain is compared."""
 
 
 def digests(settings: Settings) -> dict[str, str]:

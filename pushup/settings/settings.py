@@ -203,10 +203,10 @@ def flat_settings(settings: Settings) -> dict[str, Any]:
 
 def _read_file(file: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(f"cannot read {file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{file} is not valid TOML: {error}") from None
 
 

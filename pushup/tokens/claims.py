@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from typing import Any
 
 from msgspec import Struct
@@ -64,8 +65,8 @@ class _Twice(ValueError):
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Twice(next(name for name in names if names.count(name) > 1))
+        counts = Counter(name for name, _ in pairs)
+        raise _Twice(next(name for name, count in counts.items() if count > 1))
     return found
 
 

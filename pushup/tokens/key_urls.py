@@ -59,10 +59,13 @@ class KeyUrl:
             self._fetching.cancel()
 
     def looks_for_more(self) -> bool:
-        """Fetch the keys, unless that was a moment ago, for one is missing; whether there may soon be others."""
+        """Fetch the keys, unless that was a moment ago, for one is missing; whether there may soon be others.
+
+        There may while the last attempt has failed: what the issuer publishes now is not known.
+        """
         if self._clock.seconds() >= self._asked_at + AGAIN_SECONDS:
             self.fetch()
-        return self._fetching is not None or not self.keys
+        return self._fetching is not None or self._is_failing or not self.keys
 
     async def _fetch(self) -> None:
         try:
@@ -73,7 +76,7 @@ class KeyUrl:
         except (PushUpError, ValueError) as error:
             if not self._is_failing:
                 self._is_failing = True
-                stay = "tokens are verified with the keys of before" if self.keys else "tokens get 503 until they can"
+                stay = "tokens of other keys than before get 503" if self.keys else "tokens get 503 until they can"
                 text = "token_jwks_url {url}: the keys cannot be fetched, so {stay}: {error}"
                 _log.warn(text, url=self.url, stay=stay, error=str(error))
             return

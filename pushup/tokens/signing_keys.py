@@ -79,9 +79,13 @@ def secret_keys(lines: tuple[str, ...]) -> tuple[SigningKey, ...]:
     Raises: ValueError, whose text does not contain the secret.
     """
     found = []
+    ends: dict[str, float] = {}
     for number, line in enumerate(lines, 1):
         try:
-            found.append(_secret_key(line))
+            key = _secret_key(line)
+            if ends.setdefault(key.fingerprint, key.valid_until) != key.valid_until:
+                raise ValueError("stands there twice, with different ends; remove one of them")
+            found.append(key)
         except ValueError as error:
             raise ValueError(f"secret {number} of {len(lines)} {error}") from None
     return tuple(found)
@@ -153,6 +157,8 @@ def keys_of_file(path: str) -> tuple[SigningKey, ...]:
 def _pem_keys(text: str) -> tuple[SigningKey, ...]:
     """Raises: ValueError."""
     blocks = [(match[1], match[0]) for match in _PEM.finditer(text)]
+    if len(blocks) < text.count("-----BEGIN "):
+        raise ValueError("contains a key whose last line (-----END ...-----) is missing; is the file complete?")
     if not blocks:
         raise ValueError("contains neither a public key in PEM (-----BEGIN PUBLIC KEY-----) nor a set of keys in JSON")
     return tuple([_pem_key(kind, block.encode()) for kind, block in blocks])
@@ -241,7 +247,7 @@ def _key_of_json(key: dict[str, Any]) -> SigningKey:
     kid = _checked_kid(key.get("kid", ""))
     try:
         found = _algorithm(algorithm).from_jwk(json.dumps(key))
-    except (PyJWTError, KeyError, TypeError, ValueError) as error:
+    except (PyJWTError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"contains a key that cannot be read: {error}") from None
     return _public_key(found, kid)
 

@@ -78,8 +78,9 @@ class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             yield "token_claim", "is empty; the name of a claim is needed, such as pushup"
         if self.token_leeway_seconds > LEEWAY_LIMIT_SECONDS:
             yield "token_leeway_seconds", f"must be at most {LEEWAY_LIMIT_SECONDS:.0f}"
-        if self.token_url_tickets and not self.issuers:
-            yield "token_url_tickets", "URL tickets stand for tokens: set token_issuer and its keys"
+        for name in () if self.issuers else ("token_audience", "token_cookie", "token_url_tickets"):
+            if getattr(self, name):
+                yield name, "tokens are accepted from nobody; set token_issuer and its keys"
         if self.token_cookie and not _COOKIE(self.token_cookie):
             yield (
                 "token_cookie",

@@ -31,6 +31,9 @@ GRANT_BYTES = 700
 NAME_BYTES = 120
 """The memory of a name in a grant, beside its characters, which are part of the token."""
 
+SEEN_LIMIT = 100
+"""Keys that are remembered, the newest, to know of one that is missing now that it was withdrawn."""
+
 RETRY_AFTER_SECONDS = 1
 
 _TYPES = ("jwt", "at+jwt")
@@ -51,9 +54,19 @@ class Issuer(Struct, frozen=True):
     """Where it publishes others."""
 
     @property
+    def fetched_keys(self) -> Sequence[SigningKey]:
+        """Those that it publishes, as far as they are known now."""
+        return () if self.key_url is None else self.key_url.keys
+
+    @property
     def keys(self) -> Sequence[SigningKey]:
-        """Those that are known now."""
-        return self.fixed_keys if self.key_url is None else (*self.fixed_keys, *self.key_url.keys)
+        """All that are known now."""
+        return (*self.fixed_keys, *self.fetched_keys)
+
+    @property
+    def awaits_keys(self) -> bool:
+        """Whether it publishes keys that were never fetched."""
+        return self.key_url is not None and not self.key_url.keys
 
     def id_of(self, key: SigningKey) -> str:
         """What the grants of tokens that this issuer has signed with this key name it."""
@@ -66,6 +79,7 @@ class Verifier:
     def __init__(self, issuers: Sequence[Issuer], wall: Callable[[], float]) -> None:
         """`wall` returns seconds since the epoch."""
         self._wall = wall
+        self._seen: dict[str, str] = {}  # the id of a key, and the name of its issuer; the newest last
         self._use_issuers(issuers)
 
     def _use_issuers(self, issuers: Sequence[Issuer]) -> None:
@@ -75,10 +89,21 @@ class Verifier:
     def forget(self) -> None:
         """The keys have changed: verify each token again."""
         self._known: Memo[bytes, Grant] = Memo(KNOWN_BYTES)
+        for issuer in self._issuers.values():
+            for key_id in map(issuer.id_of, issuer.keys):
+                self._seen.pop(key_id, None)
+                self._seen[key_id] = issuer.name
+        while len(self._seen) > SEEN_LIMIT:
+            del self._seen[next(iter(self._seen))]
 
     def key_ends(self) -> dict[str, float]:
-        """Until when each key is valid that is known now: its `Grant.key_id`, and seconds since the epoch."""
-        return {issuer.id_of(key): key.valid_until for issuer in self._issuers.values() for key in issuer.keys}
+        """Until when each key is valid: its `Grant.key_id`, and seconds since the epoch; 0: it was withdrawn.
+
+        A key that is missing here may be one that was not fetched yet (`look_for_keys`).
+        """
+        waiting = {issuer.name for issuer in self._issuers.values() if issuer.awaits_keys}
+        ends = {key_id: 0.0 for key_id, name in self._seen.items() if name not in waiting}
+        return ends | {issuer.id_of(key): key.valid_until for issuer in self._issuers.values() for key in issuer.keys}
 
     def look_for_keys(self) -> None:
         """A key is missing among these. Raises: Unavailable while keys are being fetched."""
@@ -167,10 +192,15 @@ def _signer(
     signer = next(filter(has_signed, candidates), None)
     if signer is not None:
         return signer
+    # A key without a name may be that of any token. If it is of the settings, the right one may yet be at the URL.
+    if kid:
+        is_found = any(key.kid == kid for key in candidates)
+    else:
+        is_found = any(key.may_be_of(algorithm, kid, now) for key in issuer.fetched_keys)
+    if algorithm in PUBLIC_ALGORITHMS and not is_found:
+        _look_for_keys(issuer)
     if candidates:
         raise ValueError("the token's signature is not valid")
-    if algorithm in PUBLIC_ALGORITHMS:
-        _look_for_keys(issuer)
     if algorithm not in {key.algorithm for key in issuer.keys}:
         raise ValueError(f"the token's `alg` is {algorithm[:SHOWN]!r}, and there is no key for it here")
     name = kid[:SHOWN]

@@ -191,12 +191,25 @@ def test_the_last_keys_stay_when_they_cannot_be_fetched(keys: Keys, log: _Both, 
         keys.clock.advance(0.01)
     (line,) = log.taken()
     assert URL in line
-    assert "keys of before" in line
+    assert "of other keys than before get 503" in line
     keys.reply(jwks(ONE))
     (line,) = log.taken()
     assert "can be fetched again" in line
     keys.clock.advance(REFRESH_SECONDS - 0.01)
     assert keys.count == 100
+
+
+def test_a_key_that_is_not_known_while_they_cannot_be_fetched(keys: Keys) -> None:
+    """Its tokens may be good: they get 503, also between two attempts, and the application is not asked for others."""
+    keys.url.fetch()
+    keys.reply(jwks(ONE))
+    keys.clock.advance(REFRESH_SECONDS)
+    keys.fail()
+    assert [keys.why_not(each) for each in (BY_ONE, BY_TWO)] == [None, Unavailable]
+    assert keys.count == 2
+    keys.clock.advance(RETRY_SECONDS)
+    keys.reply(jwks(TWO))
+    assert [keys.why_not(each) for each in (BY_ONE, BY_TWO)] == [InvalidToken, None]
 
 
 def test_an_unexpected_failure_is_logged(keys: Keys, logged_failures: list[str]) -> None:
@@ -304,6 +317,22 @@ def test_an_issuer_with_fixed_keys_as_well(keys: Keys) -> None:
     keys.verifier = verifier
     assert keys.why_not(BY_ONE) is Unavailable
     assert keys.why_not(write({"alg": "RS256", "kid": "fixed"}, {"iss": ISSUER}, key_for("RS256", 1))) is InvalidToken
+
+
+def test_a_fixed_key_without_a_name_hides_none_at_the_url(keys: Keys) -> None:
+    """As a PEM file has it. Other tokens get 503 before the first keys, and later their names are looked for."""
+    keys.verifier = Verifier([Issuer(ISSUER, Expected(audience="pushup"), (key("ES256", 2),), keys.url)], lambda: NOW)
+    by_one_without_a_name = token("ES256")
+    assert [keys.why_not(each) for each in (token("ES256", 2), token("ES256", 2, kid="x"))] == [None, None]
+    assert [keys.why_not(each) for each in (BY_ONE, by_one_without_a_name)] == [Unavailable, Unavailable]
+    keys.reply(jwks(ONE))
+    keys.clock.advance(AGAIN_SECONDS)
+    assert [keys.why_not(each) for each in (BY_ONE, by_one_without_a_name)] == [None, None]
+    assert keys.why_not(token("ES256", 1)) is InvalidToken
+    assert keys.count == 1
+    assert keys.why_not(BY_TWO) is Unavailable
+    keys.reply(jwks(ONE, TWO))
+    assert keys.why_not(BY_TWO) is None
 
 
 def test_a_key_of_any_issuer_is_looked_for_at_each() -> None:

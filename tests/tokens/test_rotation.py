@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from pushup.tokens.key_urls import KeyUrl
 from pushup.tokens.signing_keys import secret_keys
 from pushup.tokens.token_settings import TokenIssuer, TokenSettings
 from pushup.tokens.tokens import Tokens
-from pushup.tokens.verifier import Verifier
+from pushup.tokens.verifier import SEEN_LIMIT, Verifier
 from tests.tokens.evil_tokens import (
     ISSUER,
     NOW,
@@ -255,6 +256,29 @@ def test_reloading_urls(world: World) -> None:
     asked = len(world.asked)
     tokens.use(settings(token_jwks_url=URL))
     assert len(world.asked) == asked
+
+
+def test_keys_that_were_withdrawn(world: World) -> None:
+    """They end at 0, the last hundred; those of an issuer whose URL has not answered yet may come back with it."""
+    tokens = world.tokens(settings(SECRET, token_jwks_url=URL))
+    tokens.start()
+    world.reply(jwk("ES256"))
+    secret, public = [tokens.grant(token(algorithm)).key_id for algorithm in ("HS256", "ES256")]
+    assert tokens.key_ends() == {secret: math.inf, public: math.inf}
+    tokens.use(settings(token_jwks_url=URL))
+    assert tokens.key_ends() == {secret: 0, public: math.inf}
+    world.reply(jwk("ES256", 1))
+    assert [tokens.key_ends()[each] for each in (secret, public)] == [0, 0]
+    tokens.use(settings(token_jwks_url=OTHER_URL))
+    assert tokens.key_ends() == {}
+    world.reply(jwk("ES256"))
+    assert [tokens.key_ends()[each] for each in (secret, public)] == [0, math.inf]
+    for number in range(SEEN_LIMIT):
+        tokens.use(settings(SECRET, f"{SECRET}-{number}"))
+    tokens.use(settings(OTHER_SECRET))
+    ends = tokens.key_ends()
+    assert (len(ends), ends[secret], set(ends.values())) == (SEEN_LIMIT, 0, {0, math.inf})
+    assert public not in ends
 
 
 def test_reloading_the_claim_and_the_leeway(world: World) -> None:

@@ -115,6 +115,15 @@ def test_what_is_no_secret(line: str) -> None:
     assert not [word for word in line.split() if len(word) > 11 and word in shown]
 
 
+def test_a_secret_that_stands_there_twice() -> None:
+    """With two ends, it would depend on their order when tokens and what is held on them end; with one it may."""
+    until = "valid_until=2027-01-15T08:00:00Z"
+    for lines in ((f"old {SECRET} {until}", SECRET), (SECRET, f"{SECRET} {until}")):
+        with pytest.raises(ValueError, match=r"^secret 3 of 3 stands there twice, with different ends"):
+            secret_keys((OTHER_SECRET, *lines))
+    assert [key.kid for key in secret_keys((f"old {SECRET}", f"new {SECRET}"))] == ["old", "new"]
+
+
 @pytest.mark.parametrize(
     "secret",
     numbered(
@@ -184,7 +193,7 @@ GOOD = pem(key_for("ES256"))
         GOOD + pem(private_key("RSA1024")), GOOD + pem(private_key("P-384")), GOOD + pem(private_key("Ed448")),
         GOOD + certificate(private_key("P-384")), GOOD + UNSUPPORTED,
         GOOD.replace("MFkw", "MFkx"), certificate(key_for("ES256")).replace("MII", "MIJ"),
-        GOOD[: len(GOOD) // 2] + "\n" + GOOD,
+        GOOD[: len(GOOD) // 2] + "\n" + GOOD, GOOD + GOOD[: len(GOOD) // 2],
     ]),
 )  # fmt: skip
 def test_pem_files_that_are_refused(tmp_path: Path, text: str) -> None:
@@ -300,3 +309,11 @@ def test_what_is_no_set_of_keys(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"contains|is not a set of keys"):
         keys_of_set(data)
     assert len(keys_of_set(jwks(*[ES256] * KEYS_LIMIT))) == KEYS_LIMIT
+
+
+def test_a_deep_key_is_no_unexpected_error() -> None:
+    """Also where the stack just suffices to read it once: writing it for PyJWT takes a little more."""
+    for depth in range(800, 1000):
+        deep = b'{"keys": [{"kty": "EC", "x": ' + b"[" * depth + b"]" * depth + b"}]}"
+        with pytest.raises(ValueError, match=r"contains no key|is not a set of keys"):
+            keys_of_set(deep)

@@ -107,6 +107,8 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
         ({"token_url_tickets": True}, "token_url_tickets"),
         ({"token_url_tickets": True, "ticket_key": "short"}, "ticket_key"),
         (dict.fromkeys(GOOD) | {"token_url_tickets": True, "ticket_key": SECRET}, "token_url_tickets"),
+        ({"token_issuer": None, "token_secrets": None}, "token_audience"),
+        (dict.fromkeys(GOOD) | {"token_cookie": "__Secure-a"}, "token_cookie"),
         ({"token_lifetime_limit_seconds": 0}, "token_lifetime_limit_seconds"),
         ({"token_secrets": None, "token_secrets_file": "/nowhere"}, "token_secrets_file"),
     ],

@@ -23,6 +23,7 @@ from pushup.net.api.schemas import PollLimits, PublicationLimits
 from pushup.net.application_interface import Client
 from pushup.net.proxies import ClientField, TrustedProxies
 from pushup.net.requests_and_responses import Request
+from pushup.tokens.claims import read_object
 from pushup.tokens.verifier import Verifier
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
 from tests.net.parser_readings import pieces
@@ -97,6 +98,13 @@ def forwarded(field: ClientField) -> Read:
     return lambda value: proxies.client(get(**{name: value}), Client("10.0.0.1"))
 
 
+def read_names(part: bytes) -> None:
+    """Of a header or claims of this size: each is another one, but the last, which stands there twice."""
+    names = [f'"{number}":1' for number in range(len(part) // 8)]
+    with pytest.raises(ValueError, match="twice"):
+        read_object(f"{{{','.join([*names, names[-1]])}}}".encode(), "it")
+
+
 HEADS: dict[str, Callable[[bytes], Request]] = {
     "path": lambda part: get(b"/" + part),
     "absolute target": lambda part: get(b"http://" + part),
@@ -133,6 +141,7 @@ def readers() -> Iterator[tuple[str, Read]]:
             lambda header: TOKENS.grant(write(header, "{}", SECRET)),
             (b"%b", b'{"alg":"%b"}', b'{"alg":"HS256","kid":"%b"}'),
         ),
+        "names in a token": (read_names, (b"%b",)),
         "X-Forwarded-For": (forwarded("X-Forwarded-For"), (b"%b", b"%b,10.0.0.2", b"[%b]:1")),
         "Forwarded": (forwarded("Forwarded"), (b"%b", b"for=%b", b'for="%b";by=a')),
         "query": (reader.from_query, QUERIES),

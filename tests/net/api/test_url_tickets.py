@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 import pytest
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from pushup.backends.service_requestor import Reply
@@ -454,6 +454,22 @@ def test_the_key_of_the_token_is_not_fetched_yet(node: Pages) -> None:
     assert status(node.stream(query)) == 204
     assert len(requests) == 1
     url.stop()
+
+
+def test_a_withdrawn_key_beside_keys_that_are_never_fetched(node: Pages) -> None:
+    """It is known to be withdrawn, so its page is told to give up, whatever the URL of another issuer may answer."""
+    published = [(jwk("ES256"), jwk("ES256", 1)), (jwk("ES256", 1),)]
+    url = KeyUrl("https://app.example/jwks", lambda _: succeed(Reply(200, jwks(*published.pop(0)))), Clock())
+    silent = KeyUrl("https://other.example/jwks", lambda _: Deferred(), Clock())
+    names = {"https://other.example": silent, ISSUER: url}
+    issuers = [Issuer(name, Expected(audience="pushup"), key_url=each) for name, each in names.items()]
+    verifier = Verifier(issuers, lambda: node.clock.seconds())
+    url.on_change = verifier.forget
+    node.access.use_tokens(verifier, COOKIE)
+    url.fetch()
+    tickets = [node.ticket("user:7", text=token("ES256", number)) for number in (0, 1)]
+    url.fetch()
+    assert [status(node.stream(f"channel=user:7&ticket={ticket}")) for ticket in tickets] == [204, 200]
 
 
 def test_it_continues_at_a_cursor(node: Pages) -> None:
