@@ -25,7 +25,7 @@ def client_options(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def with_key(*arguments: Any, key: str | None, key_file: Path | None, **options: Any) -> None:
-        _end_on_interrupt()
+        end_on_interrupt()
         function(*arguments, key=_key(key, key_file), **options)
 
     for option in (
@@ -71,7 +71,7 @@ _TOKEN_FILE = click.option(
 )  # fmt: skip
 
 
-def _end_on_interrupt() -> None:
+def end_on_interrupt() -> None:
     """Let Ctrl-C end the process by the signal itself, unless it is ignored (`nohup`, or `&` in a script).
 
     Python's KeyboardInterrupt can be lost: in a destructor, or when the signal arrives just before a wait begins.

@@ -12,7 +12,6 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
@@ -25,6 +24,7 @@ import psutil
 from pushup.broadcast.redis.connector import Connector
 from pushup.broadcast.redis.records import info_of
 from pushup.cli.ask_redis import ask_redis
+from pushup.client.driver import in_thread
 from pushup.host.preflight import troubles, warnings
 from pushup.host.process_limits import RESERVED_FILES, memory_limit, worker_count
 from pushup.net.listener import BACKLOG, parse_address
@@ -184,11 +184,11 @@ def _proxy(settings: Settings, public_url: str, token: str) -> Iterator[Finding]
     if status != 200:
         yield Finding("problem", f"{public_url}/v1/cursor gets status {status}; does the proxy pass on /v1/ unchanged?")
         return
-    with ThreadPoolExecutor(2) as threads:
-        poll = threads.submit(_long_poll, settings.poll.poll_timeout_limit_seconds, public_url, token, cursor)
-        stream = threads.submit(_silent_stream, settings.stream.stream_heartbeat_seconds, public_url, token)
-        yield stream.result()
-        yield poll.result()
+    seconds, heartbeat = settings.poll.poll_timeout_limit_seconds, settings.stream.stream_heartbeat_seconds
+    poll = in_thread(lambda: _long_poll(seconds, public_url, token, cursor))
+    stream = in_thread(lambda: _silent_stream(heartbeat, public_url, token))
+    yield stream.result()
+    yield poll.result()
 
 
 def _long_poll(seconds: float, url: str, token: str, cursor: str) -> Finding:

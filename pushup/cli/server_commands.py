@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pushup.cli.client_commands import end_on_interrupt
 from pushup.settings import LOG_FORMATS, LOG_LEVELS
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def doctor(public_url: str, token: str, **given: Any) -> None:
 
     Exits with status 1 if there is a problem.
     """
+    end_on_interrupt()
     settings = _read(**given)
 
     from pushup.cli.doctor import examine
@@ -147,6 +149,7 @@ def new_cluster(**given: Any) -> None:
     Run it on the copy before any node, with the settings of a node; it refuses while nodes are alive. Then remove the
     marks (*.mark in state_directory) that were copied with it.
     """
+    end_on_interrupt()
     settings = _read(**given)
     if not settings.server.broadcast.startswith("redis"):
         raise click.ClickException("broadcast: only a log in Redis can be given a new name; a journal: remove its mark")
