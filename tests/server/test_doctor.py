@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import shutil
+import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from urllib.request import urlopen
 
 import pytest
 
-from tests.server.command_line import run
+from tests.server.command_line import error_of, run
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
-from tests.server.server_process import running, wait_until
+from tests.server.server_process import clean_environment, running, wait_until
 
 NGINX = """
 daemon off; pid {folder}/pid; error_log stderr; worker_processes 1;
@@ -58,7 +64,18 @@ def test_a_machine_with_nothing_wrong(tmp_path: Path) -> None:
     assert found["problem"] == []
     assert f"listen: 127.0.0.1:{port} is free" in found["ok"]
     assert any(text.startswith("connections_limit: 100, with ") for text in found["ok"])
-    assert any(text.startswith("broadcast: the journal needs up to 2 MiB") for text in found["ok"])
+    assert any(text.startswith("broadcast: the journal needs up to 2 MiB, has 0, and") for text in found["ok"])
+
+
+def test_a_journal_that_is_there_already(tmp_path: Path) -> None:
+    """What it has counts as its own: a full journal on a small disk needs no more."""
+    free = shutil.disk_usage(tmp_path).free // 2**20
+    with (tmp_path / "j.db").open("wb") as file:
+        file.truncate(2 * free * 2**20)  # as `stat` says; nothing of it is on the disk
+    wanted = f"retention_bytes={free}MiB"
+    _, found = findings("--listen", "127.0.0.1:0", "--broadcast", f"journal:{tmp_path}/j.db", "--set", wanted)
+    text = f"broadcast: the journal needs up to {2 * free} MiB, has {2 * free}, and"
+    assert any(each.startswith(text) for each in found["ok"]), found
 
 
 def test_what_the_machine_lacks(tmp_path: Path) -> None:
@@ -85,7 +102,7 @@ def test_files_that_no_client_gets() -> None:
 
 
 def test_who_listens_there_already(tmp_path: Path) -> None:
-    """A server of ours is all right; another program is not."""
+    """A server of ours is all right; another program is not, nor what does not answer, which may be ours."""
 
     class Other(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -99,7 +116,11 @@ def test_who_listens_there_already(tmp_path: Path) -> None:
         there, port = server.url.removeprefix("http://"), other.server_address[1]
         status, found = findings("--listen", there, "--listen", f"127.0.0.1:{port}")
         other.shutdown()
+        with socket.create_server(("127.0.0.1", 0)) as stuck:
+            port_of_stuck = stuck.getsockname()[1]
+            _, found_there = findings("--listen", f"127.0.0.1:{port_of_stuck}")
     assert status == 1
+    assert f"127.0.0.1:{port_of_stuck} does not answer; if it is PushUp, it is stuck" in found_there["problem"][0]
     assert f"listen: a PushUp server runs at {there}" in found["ok"]
     assert found["problem"] == [f"listen: another program listens on 127.0.0.1:{port}; stop it, or change listen"]
 
@@ -207,6 +228,133 @@ def test_nothing_behind_the_url(tmp_path: Path) -> None:
     with running(tmp_path / "log", ()) as server:
         status, found = findings("--listen", server.url.removeprefix("http://"), "--through", f"{server.url}/push")
         assert status == 1
-        assert "/v1/cursor gets status 404; does the proxy pass on /v1/ unchanged?" in found["problem"][0]
+        assert "/v1/cursor gets status 404: " in found["problem"][0]
+        assert found["problem"][0].endswith("; does the proxy pass on /v1/ unchanged?")
     _, found = findings("--through", f"http://127.0.0.1:{free_port()}")
     assert "no server of PushUp answers (ConnectionRefusedError" in found["problem"][0]
+
+
+@contextmanager
+def proxy_of(answers: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """The URL of a proxy that answers like this."""
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answers(self)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        proxy.daemon_threads, proxy.block_on_close = True, False
+        Thread(target=proxy.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{proxy.server_address[1]}"
+        proxy.shutdown()
+
+
+def _answer(request: BaseHTTPRequestHandler, status: int, body: object) -> None:
+    data = json.dumps(body).encode()
+    request.send_response(status)
+    request.send_header("Content-Length", str(len(data)))
+    request.end_headers()
+    request.wfile.write(data)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        (301, "", "gets status 301; that is a redirect; give the URL where it leads"),
+        (421, {"detail": "add the name to hosts"}, "gets status 421: add the name to hosts; does the proxy"),
+        (502, "", "gets status 502; is a server running behind the proxy?"),
+        (200, [], ": no server of PushUp answers (TypeError"),
+    ],
+)
+def test_what_answers_is_no_server(status: int, body: object, text: str) -> None:
+    """The advice is for what was answered, with what a server says itself."""
+    with proxy_of(lambda request: _answer(request, status, body)) as url:
+        _, found = findings("--listen", "127.0.0.1:0", "--through", url)
+    assert text in found["problem"][0]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "level", "text"),
+    [
+        (404, "", "problem", "a {} was refused (status 404); does the proxy pass it on"),
+        (503, {"detail": "full"}, "problem", "a {} was refused (status 503: full); does the proxy pass it on"),
+        (401, "", "warning", "no {} could be tried (status 401); give --token a token that may poll pushup-doctor"),
+        (429, {"detail": "polls"}, "warning", "no {} could be tried (status 429: polls); a quota refuses it"),
+    ],
+)  # fmt: skip
+def test_polls_and_streams_that_are_refused(status: int, body: object, level: str, text: str) -> None:
+    """That says nothing about the timeouts of a proxy, or its buffers."""
+
+    def answers(request: BaseHTTPRequestHandler) -> None:
+        is_cursor = request.path == "/v1/cursor"
+        _answer(request, 200 if is_cursor else status, {"cursor": "e-1"} if is_cursor else body)
+
+    with proxy_of(answers) as url:
+        _, found = findings("--listen", "127.0.0.1:0", "--through", url)
+    stream, poll = [each for each in found[level] if each.startswith(url)]
+    assert stream.startswith(f"{url}: {text.format('stream')}")
+    assert poll.startswith(f"{url}: {text.format('poll')}")
+
+
+def test_the_longest_poll_counts() -> None:
+    """A proxy that cuts some polls, and passes on those that the server ends a little earlier, cuts polls."""
+    polls = count()
+
+    def answers(request: BaseHTTPRequestHandler) -> None:
+        if request.path.startswith("/v1/poll"):
+            is_cut = next(polls) == 5
+            time.sleep(2.9 if is_cut else 2.6)
+            _answer(request, 504 if is_cut else 200, {})
+        else:
+            _answer(request, 200, {"cursor": "e-1"})
+
+    with proxy_of(answers) as url:
+        _, found = findings("--listen", "127.0.0.1:0", *QUICK, "--through", url)
+    assert found["problem"][-1].startswith(f"{url}: a poll ended after 3 s (status 504); its timeouts")
+
+
+def test_polls_that_are_answered_early() -> None:
+    """As by a server that drains: whether the proxy waits long enough was not tried."""
+    with proxy_of(lambda request: _answer(request, 200, {"cursor": "e-1"})) as url:
+        _, found = findings("--listen", "127.0.0.1:0", *QUICK, "--through", url)
+    assert f"{url}: a poll of 3 s was answered after 0 s; no longer one could be tried" in found["warning"][-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_is_interrupted(number: signal.Signals) -> None:
+    """While it holds polls, and after it has asked Redis: at once."""
+    is_held, ends = Event(), Event()
+
+    def answers(request: BaseHTTPRequestHandler) -> None:
+        if request.path == "/v1/cursor":
+            _answer(request, 200, {"cursor": "e-1"})
+        else:
+            is_held.set()
+            ends.wait()
+
+    redis = f"redis://127.0.0.1:{free_port()}"
+    with proxy_of(answers) as url:
+        command = [sys.executable, "-m", "pushup", "doctor", "--broadcast", redis, "--through", url]
+        with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.DEVNULL) as process:
+            try:
+                assert is_held.wait(WAIT_SECONDS)
+                process.send_signal(number)
+                assert process.wait(5) == -number
+            finally:
+                process.kill()
+                ends.set()
+
+
+def test_a_token_and_a_url_that_cannot_be() -> None:
+    """White space around a token is no part of it; what else is wrong is said, and the token is not shown."""
+    with proxy_of(lambda request: _answer(request, 421, {"detail": str(request.headers["Authorization"])})) as url:
+        flags = ("doctor", "--listen", "127.0.0.1:0", "--through", url)
+        assert "status 421: Bearer a.b.c; " in run(*flags, PUSHUP_TOKEN="a.b.c\n").stdout
+        said = error_of(*flags, PUSHUP_TOKEN="a.b\nc")
+    assert "printable ASCII" in said
+    assert "a.b" not in said
+    ended = run("doctor", "--through", "push.example.org")
+    assert (ended.returncode, "write a URL such as https://" in ended.stderr) == (2, True)
