@@ -50,21 +50,24 @@ def test_publish_and_poll(server: Server, channel: str) -> None:
 def test_poll_as_text(server: Server, channel: str) -> None:
     """Lines to read on a terminal, live: time, channels, event and data. An escape sequence stays escaped."""
     with started(server.url, "poll", channel, f"{channel}:b", "--text") as polling:
-        for flags in (("-d", '{"a": "ü\\u001b[2J"}', "--event", "move"), ("-d", "plain")):
+        for flags in (("-d", '{"a": "ü\\u001b[2J\\u009b2J"}', "--event", "move"), ("-d", "plain")):
             (published,) = told(server, "publish", channel, f"{channel}:b", *flags)
             time, *rest = polling.text().split("  ")
             shown = datetime.fromtimestamp(published["time"], UTC).isoformat(sep=" ", timespec="milliseconds")
             assert abs(float(time[-6:]) - published["time"] % 60) < 0.01, (time, shown)
             assert time[:5] == shown[11:16]
             assert rest[0] == f"{channel}, {channel}:b"
-            assert rest[1:] == (["move", r'{"a": "ü\u001b[2J"}'] if "--event" in flags else ['"plain"'])
+            assert rest[1:] == (["move", r'{"a": "ü\u001b[2J\u009b2J"}'] if "--event" in flags else ['"plain"'])
 
 
 def test_publish_reads_lines(server: Server, channel: str) -> None:
-    """`-d -` publishes each line of standard input."""
-    ended = run("publish", channel, "-d", "-", given='1\n"two"\nthree\n', PUSHUP_URL=server.url)
+    """`-d -` publishes each line of standard input. What Python takes for JSON, and others do not, is text."""
+    deep = "[" * 10_000
+    lines = f'1\n"two"\nthree\nNaN\n[-Infinity]\n{deep}\n'
+    ended = run("publish", channel, "-d", "-", given=lines, PUSHUP_URL=server.url)
     assert ended.returncode == 0, ended.stderr
-    assert [line["data"] for line in told(server, "poll", "--once", channel)] == [1, "two", "three"]
+    published = [line["data"] for line in told(server, "poll", "--once", channel)]
+    assert published == [1, "two", "three", "NaN", "[-Infinity]", deep]
 
 
 def test_publish_reconnects_after_a_pause(serve: Serve) -> None:
