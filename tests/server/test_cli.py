@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -339,6 +340,28 @@ def test_log_level(serve: Serve) -> None:
     with serve("--log-level", "warn") as server, server.caller() as caller:
         caller.publish(["a"], 1)
         assert server.log_lines() == []
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_greeting_that_nobody_reads(is_full: bool) -> None:
+    """On a full disk, or for a program that has gone: the server serves, and exits with 0."""
+    reader, gone = os.pipe()
+    os.close(reader)
+    full = os.open("/dev/full", os.O_WRONLY)
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "pushup", "serve", "--listen", address]
+    output, pipe = full if is_full else gone, subprocess.PIPE
+    with subprocess.Popen(command, env=clean_environment(), stdout=output, stderr=pipe, text=True) as server:
+        try:
+            called = ("publish", "a", "-d", "1", "--url", f"http://{address}")
+            wait_until(lambda: server.poll() is not None or run(*called).returncode == 0, "the server")
+            server.send_signal(signal.SIGTERM)
+            _, log = server.communicate(timeout=20)
+        finally:
+            server.kill()
+            os.close(full)
+            os.close(gone)
+    assert server.returncode == 0, log
 
 
 def test_publish_reports_the_acknowledgement(server: Server, channel: str) -> None:
