@@ -22,7 +22,7 @@ import click
 import psutil
 
 from pushup.broadcast.redis.connector import Connector
-from pushup.broadcast.redis.records import info_of
+from pushup.broadcast.redis.log import open_log
 from pushup.cli.ask_redis import ask_redis
 from pushup.client.driver import in_thread
 from pushup.host.preflight import troubles, warnings
@@ -155,13 +155,17 @@ def _disk(settings: Settings) -> Iterator[Finding]:
 
 
 async def _redis(connector: Connector, settings: Settings) -> list[Finding]:
-    connection = await connector.connect()
+    log = await open_log(connector, settings.redis.redis_prefix)
+    info, is_durable = log.info, settings.redis.redis_durable
     began = time.monotonic()
-    seconds, micros = await connection.ask("TIME")
+    seconds, micros = await log.connection.ask("TIME")
     trip = time.monotonic() - began
     ahead = int(seconds) + int(micros) / 1e6 - time.time()
-    info = info_of(await connection.ask("INFO"))
-    connection.abort("done")
+    trouble = await log.trouble()
+    replica = log.replica_seen
+    if not (trouble or replica) and (await log.tail()).was_replicated:
+        replica = "a node has seen a replica before"
+    log.connection.abort("done")
     found = [Finding("ok", f"Redis {info['redis_version']} answers in {1000 * trip:.1f} ms")]
 
     def add(level: Literal["warning", "problem"], text: str) -> None:
@@ -174,10 +178,14 @@ async def _redis(connector: Connector, settings: Settings) -> list[Finding]:
     most, needed = int(info.get("maxmemory", 0)) // _MIB, 2 * settings.queue.retention_bytes // _MIB
     if 0 < most < needed:
         add("problem", f"maxmemory is {most} MiB; retention_bytes needs up to {needed} MiB, then publishing is refused")
-    if settings.redis.redis_durable and info.get("aof_enabled") != "1":
+    if trouble:
+        add("problem", trouble)
+    if is_durable and info.get("aof_enabled") != "1":
         add("problem", "redis_durable is set, but appendonly is no: a restart of Redis loses everything")
-    if settings.redis.redis_durable and info.get("connected_slaves", "0") != "0":
-        add("warning", "redis_durable counts only without replicas, and it has one")
+    elif is_durable and not log.syncs_each_write:
+        add("problem", "redis_durable is ignored: appendfsync is not always, so a restart of Redis may lose messages")
+    if is_durable and replica:
+        add("warning", f"redis_durable is ignored: {replica}")
     if abs(ahead) > CLOCK_SECONDS:
         add("warning", f"its clock is {ahead:+.0f} s from that of this machine; tickets and tokens end early or late")
     return found

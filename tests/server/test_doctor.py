@@ -126,7 +126,7 @@ def test_who_listens_there_already(tmp_path: Path) -> None:
 
 
 def test_redis(redis: RedisServer, tmp_path: Path) -> None:
-    """Its memory, its policy, its file; and a replica, or nobody, in its place."""
+    """Its memory, its policy, its file, what is in it; and a replica, or nobody, in its place."""
     redis.start()
     status, found = findings("--broadcast", redis.url, "--set", "retention_bytes=64MiB")
     assert (status, found["problem"]) == (0, [])
@@ -140,13 +140,22 @@ def test_redis(redis: RedisServer, tmp_path: Path) -> None:
         "Redis: maxmemory is 100 MiB; retention_bytes needs up to 128 MiB, then publishing is refused",
         "Redis: redis_durable is set, but appendonly is no: a restart of Redis loses everything",
     ]
+    with redis.client() as client:
+        client.ask("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+        client.ask("CONFIG", "SET", "appendonly", "yes", "appendfsync", "everysec")
+        client.ask("SET", "{pushup}:state", "99")
+        _, found = findings("--broadcast", redis.url, "--set", "redis_durable=true", "--set", "retention_bytes=64MiB")
+        client.ask("DEL", "{pushup}:state")
+    format_, sync = found["problem"]
+    assert format_.startswith("Redis: the message log has format 99")
+    assert sync.startswith("Redis: redis_durable is ignored: appendfsync is not always")
     with RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"}) as replica:
         status, found = findings("--broadcast", replica.url)
         assert found["problem"] == [f"Redis: 127.0.0.1:{replica.port} is not the master but a slave"]
         with redis.client() as client:
             wait_until(lambda: b"state=online" in client.ask("INFO", "replication"), "the replica")
         _, found = findings("--broadcast", redis.url, "--set", "redis_durable=true")
-        assert "Redis: redis_durable counts only without replicas, and it has one" in found["warning"]
+        assert "Redis: redis_durable is ignored: Redis has a replica" in found["warning"]
     status, found = findings("--broadcast", replica.url)
     assert status == 1
     assert found["problem"][0].startswith("Redis: ")
