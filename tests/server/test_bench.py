@@ -23,10 +23,9 @@ FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}"
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_short_one(tmp_path: Path, workers: str) -> None:
-    """All figures are there and not zero, the settings are accepted, and no process is left."""
-    ended = run(
-        "bench", "--seconds", "2", "--polls", "60", "--workers", workers, PUSHUP_LISTEN="nowhere", OF_TEST=str(tmp_path)
-    )
+    """All figures are there and not zero, the settings are accepted, and no process is left. It uses no proxy."""
+    environment = {"PUSHUP_LISTEN": "nowhere", "http_proxy": "http://127.0.0.1:9", "OF_TEST": str(tmp_path)}
+    ended = run("bench", "--seconds", "2", "--polls", "60", "--workers", workers, **environment)
     assert ended.returncode == 0, ended.stderr
     for name, unit in (
         ("held polls    60, ", " bytes of memory for each"),
