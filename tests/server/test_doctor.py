@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
@@ -12,15 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from urllib.request import urlopen
 
 import pytest
 
+from tests.server.blocking_backend import Verdict, WebBackend
 from tests.server.command_line import error_of, run
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
@@ -101,28 +100,19 @@ def test_files_that_no_client_gets() -> None:
     assert f"some {hard - 64 - 2 * 32 - 20 - 10} clients" in text
 
 
-def test_who_listens_there_already(tmp_path: Path) -> None:
+def test_who_listens_there_already(backend: WebBackend, tmp_path: Path) -> None:
     """A server of ours is all right; another program is not, nor what does not answer, which may be ours."""
 
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(404)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with running(tmp_path / "log", ()) as server, HTTPServer(("127.0.0.1", 0), Other) as other:
-        Thread(target=other.serve_forever, daemon=True).start()
-        there, port = server.url.removeprefix("http://"), other.server_address[1]
-        status, found = findings("--listen", there, "--listen", f"127.0.0.1:{port}")
-        other.shutdown()
-        with socket.create_server(("127.0.0.1", 0)) as stuck:
-            port_of_stuck = stuck.getsockname()[1]
-            _, found_there = findings("--listen", f"127.0.0.1:{port_of_stuck}")
+    other = proxy(backend, lambda path: Verdict(404)).removeprefix("http://")
+    with running(tmp_path / "log", ()) as server, socket.create_server(("127.0.0.1", 0)) as listening:
+        there, stuck = server.address, f"127.0.0.1:{listening.getsockname()[1]}"
+        status, found = findings(*(word for address in (there, other, stuck) for word in ("--listen", address)))
     assert status == 1
-    assert f"127.0.0.1:{port_of_stuck} does not answer; if it is PushUp, it is stuck" in found_there["problem"][0]
     assert f"listen: a PushUp server runs at {there}" in found["ok"]
-    assert found["problem"] == [f"listen: another program listens on 127.0.0.1:{port}; stop it, or change listen"]
+    assert found["problem"] == [
+        f"listen: another program listens on {other}; stop it, or change listen",
+        f"listen: what listens on {stuck} does not answer; if it is PushUp, it is stuck",
+    ]
 
 
 def test_redis(redis: RedisServer, tmp_path: Path) -> None:
@@ -206,27 +196,16 @@ def test_through_a_proxy(tmp_path: Path, lines: str, problems: list[str]) -> Non
     assert sum(text.startswith(url) for text in found["ok"]) == 2 - len(problems)
 
 
-def test_a_proxy_that_buffers(tmp_path: Path) -> None:
+def test_a_proxy_that_buffers(backend: WebBackend, tmp_path: Path) -> None:
     """It passes on what is complete, which a stream never is."""
 
-    class Buffering(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            with suppress(OSError), urlopen(server.url + self.path, timeout=WAIT_SECONDS) as response:
-                body = response.read()
-                self.send_response(response.status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+    def buffered(path: str) -> Verdict:
+        with urlopen(server.url + path, timeout=WAIT_SECONDS) as response:
+            return Verdict(response.status, response.read())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with running(tmp_path / "log", QUICK) as server, ThreadingHTTPServer(("127.0.0.1", 0), Buffering) as proxy:
-        proxy.daemon_threads, proxy.block_on_close = True, False
-        Thread(target=proxy.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{proxy.server_address[1]}"
-        status, found = findings("--listen", server.url.removeprefix("http://"), *QUICK, "--through", url)
-        proxy.shutdown()
+    with running(tmp_path / "log", QUICK) as server:
+        url = proxy(backend, buffered)
+        status, found = findings("--listen", server.address, *QUICK, "--through", url)
     assert status == 1
     (problem,) = found["problem"]
     assert problem.startswith(f"{url}: a stream had no heartbeat within 6 s (TimeoutError")
@@ -243,126 +222,102 @@ def test_nothing_behind_the_url(tmp_path: Path) -> None:
     assert "no server of PushUp answers (ConnectionRefusedError" in found["problem"][0]
 
 
-@contextmanager
-def proxy_of(answers: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
-    """The URL of a proxy that answers like this."""
-
-    class Proxy(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answers(self)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
-        proxy.daemon_threads, proxy.block_on_close = True, False
-        Thread(target=proxy.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{proxy.server_address[1]}"
-        proxy.shutdown()
+def proxy(backend: WebBackend, answer: Callable[[str], Verdict]) -> str:
+    """The URL of a proxy that answers requests for each path like this."""
+    backend.answer = lambda question: answer(question.path)
+    return backend.url.removesuffix("/may")
 
 
-def _answer(request: BaseHTTPRequestHandler, status: int, body: object) -> None:
-    data = json.dumps(body).encode()
-    request.send_response(status)
-    request.send_header("Content-Length", str(len(data)))
-    request.end_headers()
-    request.wfile.write(data)
+CURSOR = Verdict(body=b'{"cursor": "e-1"}')
 
 
 @pytest.mark.parametrize(
     ("status", "body", "text"),
     [
-        (301, "", "gets status 301; that is a redirect; give the URL where it leads"),
-        (421, {"detail": "add the name to hosts"}, "gets status 421: add the name to hosts; does the proxy"),
-        (502, "", "gets status 502; is a server running behind the proxy?"),
-        (200, [], ": no server of PushUp answers (TypeError"),
+        (301, b"", "gets status 301; that is a redirect; give the URL where it leads"),
+        (421, b'{"detail": "add the name to hosts"}', "gets status 421: add the name to hosts; does the proxy"),
+        (502, b"", "gets status 502; is a server running behind the proxy?"),
+        (200, b"[]", ": no server of PushUp answers (TypeError"),
     ],
 )
-def test_what_answers_is_no_server(status: int, body: object, text: str) -> None:
+def test_what_answers_is_no_server(backend: WebBackend, status: int, body: bytes, text: str) -> None:
     """The advice is for what was answered, with what a server says itself."""
-    with proxy_of(lambda request: _answer(request, status, body)) as url:
-        _, found = findings("--listen", "127.0.0.1:0", "--through", url)
-    assert text in found["problem"][0]
+    url = proxy(backend, lambda path: Verdict(status, body))
+    assert text in findings("--listen", "127.0.0.1:0", "--through", url)[1]["problem"][0]
 
 
 @pytest.mark.parametrize(
     ("status", "body", "level", "text"),
     [
-        (404, "", "problem", "a {} was refused (status 404); does the proxy pass it on"),
-        (503, {"detail": "full"}, "problem", "a {} was refused (status 503: full); does the proxy pass it on"),
-        (401, "", "warning", "no {} could be tried (status 401); give --token a token that may poll pushup-doctor"),
-        (429, {"detail": "polls"}, "warning", "no {} could be tried (status 429: polls); a quota refuses it"),
+        (404, b"", "problem", "a {} was refused (status 404); does the proxy pass it on"),
+        (503, b'{"detail": "full"}', "problem", "a {} was refused (status 503: full); does the proxy pass it on"),
+        (401, b"", "warning", "no {} could be tried (status 401); give --token a token that may poll pushup-doctor"),
+        (429, b'{"detail": "polls"}', "warning", "no {} could be tried (status 429: polls); a quota refuses it"),
     ],
-)  # fmt: skip
-def test_polls_and_streams_that_are_refused(status: int, body: object, level: str, text: str) -> None:
+)
+def test_polls_and_streams_that_are_refused(
+    backend: WebBackend, status: int, body: bytes, level: str, text: str
+) -> None:
     """That says nothing about the timeouts of a proxy, or its buffers."""
-
-    def answers(request: BaseHTTPRequestHandler) -> None:
-        is_cursor = request.path == "/v1/cursor"
-        _answer(request, 200 if is_cursor else status, {"cursor": "e-1"} if is_cursor else body)
-
-    with proxy_of(answers) as url:
-        _, found = findings("--listen", "127.0.0.1:0", "--through", url)
+    url = proxy(backend, lambda path: CURSOR if path == "/v1/cursor" else Verdict(status, body))
+    _, found = findings("--listen", "127.0.0.1:0", "--through", url)
     stream, poll = [each for each in found[level] if each.startswith(url)]
     assert stream.startswith(f"{url}: {text.format('stream')}")
     assert poll.startswith(f"{url}: {text.format('poll')}")
 
 
-def test_the_longest_poll_counts() -> None:
+def test_the_longest_poll_counts(backend: WebBackend) -> None:
     """A proxy that cuts some polls, and passes on those that the server ends a little earlier, cuts polls."""
     polls = count()
 
-    def answers(request: BaseHTTPRequestHandler) -> None:
-        if request.path.startswith("/v1/poll"):
-            is_cut = next(polls) == 5
-            time.sleep(2.9 if is_cut else 2.6)
-            _answer(request, 504 if is_cut else 200, {})
-        else:
-            _answer(request, 200, {"cursor": "e-1"})
+    def answer(path: str) -> Verdict:
+        if not path.startswith("/v1/poll"):
+            return CURSOR
+        is_cut = next(polls) == 5
+        time.sleep(2.9 if is_cut else 2.6)
+        return Verdict(504 if is_cut else 200)
 
-    with proxy_of(answers) as url:
-        _, found = findings("--listen", "127.0.0.1:0", *QUICK, "--through", url)
+    url = proxy(backend, answer)
+    _, found = findings("--listen", "127.0.0.1:0", *QUICK, "--through", url)
     assert found["problem"][-1].startswith(f"{url}: a poll ended after 3 s (status 504); its timeouts")
 
 
-def test_polls_that_are_answered_early() -> None:
+def test_polls_that_are_answered_early(backend: WebBackend) -> None:
     """As by a server that drains: whether the proxy waits long enough was not tried."""
-    with proxy_of(lambda request: _answer(request, 200, {"cursor": "e-1"})) as url:
-        _, found = findings("--listen", "127.0.0.1:0", *QUICK, "--through", url)
+    url = proxy(backend, lambda path: CURSOR)
+    _, found = findings("--listen", "127.0.0.1:0", *QUICK, "--through", url)
     assert f"{url}: a poll of 3 s was answered after 0 s; no longer one could be tried" in found["warning"][-1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_is_interrupted(number: signal.Signals) -> None:
+def test_it_is_interrupted(backend: WebBackend, number: signal.Signals) -> None:
     """While it holds polls, and after it has asked Redis: at once."""
     is_held, ends = Event(), Event()
 
-    def answers(request: BaseHTTPRequestHandler) -> None:
-        if request.path == "/v1/cursor":
-            _answer(request, 200, {"cursor": "e-1"})
-        else:
+    def answer(path: str) -> Verdict:
+        if path != "/v1/cursor":
             is_held.set()
             ends.wait()
+        return CURSOR
 
-    redis = f"redis://127.0.0.1:{free_port()}"
-    with proxy_of(answers) as url:
-        command = [sys.executable, "-m", "pushup", "doctor", "--broadcast", redis, "--through", url]
-        with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.DEVNULL) as process:
-            try:
-                assert is_held.wait(WAIT_SECONDS)
-                process.send_signal(number)
-                assert process.wait(5) == -number
-            finally:
-                process.kill()
-                ends.set()
+    redis, url = f"redis://127.0.0.1:{free_port()}", proxy(backend, answer)
+    command = [sys.executable, "-m", "pushup", "doctor", "--broadcast", redis, "--through", url]
+    with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.DEVNULL) as process:
+        try:
+            assert is_held.wait(WAIT_SECONDS)
+            process.send_signal(number)
+            assert process.wait(5) == -number
+        finally:
+            process.kill()
+            ends.set()
 
 
-def test_a_token_and_a_url_that_cannot_be() -> None:
+def test_a_token_and_a_url_that_cannot_be(backend: WebBackend) -> None:
     """White space around a token is no part of it; what else is wrong is said, and the token is not shown."""
-    with proxy_of(lambda request: _answer(request, 421, {"detail": str(request.headers["Authorization"])})) as url:
-        flags = ("doctor", "--listen", "127.0.0.1:0", "--through", url)
-        assert "status 421: Bearer a.b.c; " in run(*flags, PUSHUP_TOKEN="a.b.c\n").stdout
-        said = error_of(*flags, PUSHUP_TOKEN="a.b\nc")
+    flags = ("doctor", "--listen", "127.0.0.1:0", "--through", proxy(backend, lambda path: Verdict(421)))
+    run(*flags, PUSHUP_TOKEN="a.b.c\n")
+    assert backend.questions[-1].headers["authorization"] == "Bearer a.b.c"
+    said = error_of(*flags, PUSHUP_TOKEN="a.b\nc")
     assert "printable ASCII" in said
     assert "a.b" not in said
     ended = run("doctor", "--through", "push.example.org")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import subprocess
+from contextlib import ExitStack
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
+from tests.server.blocking_backend import Question, Verdict, WebBackend
 from tests.server.command_line import error_of, run
 from tests.server.redis_cluster import RedisCluster
 from tests.server.redis_server import RedisServer, free_port
@@ -57,41 +56,29 @@ def test_nodes_with_other_keys(tmp_path: Path) -> None:
             assert node.metric("nodes_with_other_settings") == 1
 
 
-@contextmanager
-def answering(answers: dict[str, tuple[int, Any]]) -> Iterator[str]:
-    """The URL of a server with these answers."""
+def status_of(backend: WebBackend, **answers: tuple[int, Any]) -> subprocess.CompletedProcess[str]:
+    """What the command makes of these answers, by the last part of the path."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, value = answers[self.path]
-            body = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(question: Question) -> Verdict:
+        status, value = answers[question.path.rpartition("/")[2]]
+        return Verdict(status, json.dumps(value).encode())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    backend.answer = answer
+    return run("status", "--url", backend.url.removesuffix("/may"))
 
 
-def test_two_nodes_of_one_name() -> None:
+def test_two_nodes_of_one_name(backend: WebBackend) -> None:
     """As those of one machine have; what differs between them is told, too."""
     node = {"name": "one", "cursor": "e-1", "held_polls": 0, "addresses": ["127.0.0.1:1"], "version": "1"}
     nodes = [{**node, "id": id_, "settings": {"publish_keys": f"digest{id_}"}} for id_ in "ba"]
-    with answering({"/readyz": (200, {"status": "ready"}), "/v1/nodes": (200, {"nodes": nodes})}) as url:
-        ended = run("status", "--url", url)
+    ended = status_of(backend, readyz=(200, {"status": "ready"}), nodes=(200, {"nodes": nodes}))
     lines = ended.stdout.splitlines()
     assert ended.returncode == 1
     assert [line[:7] for line in lines[3:5]] == ["one (a)", "one (b)"]
     assert lines[-3:] == ["publish_keys differs:", "  one (a)  digesta", "  one (b)  digestb"]
 
 
-def test_a_proxy_that_hides_readyz() -> None:
+def test_a_proxy_that_hides_readyz(backend: WebBackend) -> None:
     """Its error is shown, and is not taken for a node that is not ready."""
-    with answering({"/readyz": (404, {"message": "no route"}), "/v1/nodes": (200, {"nodes": []})}) as url:
-        assert error_of("status", "--url", url).startswith("Error: 404 ")
+    ended = status_of(backend, readyz=(404, {"message": "no route"}), nodes=(200, {"nodes": []}))
+    assert (ended.returncode, ended.stderr) == (1, "Error: 404 Not Found: \n")
