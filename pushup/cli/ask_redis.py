@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 def ask_redis(settings: Settings, ask: Callable[[Connector], Awaitable[T]]) -> T:
-    """What `ask` returns. It can be called once in a process. Raises: ClickException, also for what Redis answers."""
+    """What `ask` returns. It can be called once in a process. Raises: ClickException, also for what Redis answers.
+
+    A signal ends the process meanwhile: Twisted's handlers would stay afterwards, and do nothing.
+    """
     from twisted.internet import reactor as any_reactor
 
     reactor: Any = any_reactor
@@ -26,19 +29,14 @@ def ask_redis(settings: Settings, ask: Callable[[Connector], Awaitable[T]]) -> T
     results: list[T | Exception] = []
 
     async def run() -> None:
-        result: T | Exception
         try:
-            result = await ask(connector)
+            results.append(await ask(connector))
         except Exception as error:
-            result = error
-        if reactor.running:  # or it was interrupted
-            results.append(result)
-            reactor.stop()
+            results.append(error)
+        reactor.stop()
 
     reactor.callWhenRunning(lambda: Deferred.fromCoroutine(run()))
-    reactor.run()
-    if not results:
-        raise click.Abort
+    reactor.run(installSignalHandlers=False)
     (result,) = results
     if isinstance(result, click.ClickException):
         raise result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from pushup.cli.client_commands import client_options, errors_shown
 from pushup.client.driver import BlockingDriver, run
 from pushup.client.exchange import Exchange
 from pushup.client.http1 import Request
+from pushup.client.values import Stopped
 
 if TYPE_CHECKING:
     from pushup.broadcast.journal_copy import Contents
@@ -28,25 +30,35 @@ SILENCE_SECONDS = 60.0
 def backup(file: Path, url: str, key: str | None) -> None:
     """Write everything that the running server keeps to a new FILE: a journal, for `pushup restore`.
 
-    It contains whatever was acknowledged before. The key needs the right `backup`.
+    It contains whatever was acknowledged before. The key needs the right `backup`. FILE appears when it is complete.
     """
     from pushup.broadcast.journal_copy import write_copy
 
+    driver = BlockingDriver()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # it would leave an unfinished copy
+            signal.signal(number, lambda number, frame: driver.stop())
     with errors_shown(), _shown():
-        write_copy(file, _parts(url, key))
+        try:
+            write_copy(file, _parts(url, key, driver))
+        except Stopped:
+            raise click.Abort from None
     click.echo(f"{file} is complete, {file.stat().st_size} bytes")
 
 
-def _parts(url: str, key: str | None) -> Iterator[bytes]:
-    """The server's answer, in parts. Raises: ClientError."""
-    driver = BlockingDriver()
+def _parts(url: str, key: str | None, driver: BlockingDriver) -> Iterator[bytes]:
+    """The server's answer, in parts. It has begun, so no file is touched if a server refuses. Raises: ClientError."""
     exchange = Exchange(url, key, None, driver)
     (node,) = exchange.nodes
     connection = run(exchange.open(node, Request("GET", "/v1/backup"), driver.now() + SILENCE_SECONDS))
-    with exchange.client_errors(node, closing=connection):
-        while part := run(connection.part(driver.now() + SILENCE_SECONDS)):
-            yield part
-    connection.close()
+
+    def parts() -> Iterator[bytes]:
+        with exchange.client_errors(node, closing=connection):
+            while part := run(connection.part(driver.now() + SILENCE_SECONDS)):
+                yield part
+        connection.close()
+
+    return parts()
 
 
 @click.command()

@@ -10,17 +10,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from statistics import median
 from threading import Timer
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 import click
 import psutil
 
 from pushup.cli.bench_load import HeldPolls, LoadError, publish
 from pushup.core.limits import Limits
-from pushup.host.process_limits import RESERVED_FILES, raise_file_limit, usable_cores
+from pushup.host.process_limits import RESERVED_FILES, memory_limit, raise_file_limit, usable_cores
 from pushup.net.edge_limits import EdgeLimits
 from pushup.parts import other_connections
 from pushup.settings.settings import Settings
@@ -34,13 +34,15 @@ CONNECTIONS = 32
 
 _MIB = 1024 * 1024
 
+_open = build_opener(ProxyHandler({})).open  # the server is on this machine, whatever `http_proxy` says
+
 
 def run(polls: int, workers: str, seconds: float) -> None:
     """Measure, and print what was found. Exits if the server fails."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that the server ends, too
     files = raise_file_limit()
     most = min(polls, files - SPARE_FILES)
-    cores, memory = usable_cores(), psutil.virtual_memory().total
+    cores, memory = usable_cores(), int(min(psutil.virtual_memory().total, memory_limit()))
     print(f"This machine: {cores} cores, {memory // _MIB} MiB of memory, {files} files for a process.")
     print("The clients are on it, too, and take their share of the cores, which is shown in cores.\n")
     if (load := os.getloadavg()[0]) > cores / 4:
@@ -49,7 +51,7 @@ def run(polls: int, workers: str, seconds: float) -> None:
         with _server(workers, most + SPARE_FILES, seconds) as (server, address):
             bytes_of_poll = _measure(server, address, most, polls, seconds)
     except LoadError as error:
-        raise click.ClickException(str(error)) from None
+        raise click.ClickException(f"the server failed: {error}") from None
     print("\nSettings to start from; docs/operate/capacity.md says what else takes memory:\n")
     for line in _suggested(cores, memory, files, bytes_of_poll):
         print(line)
@@ -123,7 +125,8 @@ def _server(workers: str, connections: int, seconds: float) -> Iterator[tuple[ps
             children = psutil.Process(process.pid).children()
             process.kill()
             for child in children:
-                child.kill()
+                with suppress(psutil.NoSuchProcess):  # it has noticed that its parent is gone
+                    child.kill()
 
 
 def _memory(server: psutil.Process) -> int:
@@ -134,8 +137,11 @@ def _memory(server: psutil.Process) -> int:
 def _wait_for_held(address: tuple[str, int], count: int) -> None:
     """Until so many polls are held. Raises: LoadError."""
     for _ in range(400):
-        with urlopen(f"http://{address[0]}:{address[1]}/metrics", timeout=10) as page:
-            text = page.read().decode()
+        try:
+            with _open(f"http://{address[0]}:{address[1]}/metrics", timeout=10) as page:
+                text = page.read().decode()
+        except OSError as error:
+            raise LoadError(str(error)) from None
         held = sum(map(float, re.findall(r"^pushup_held_polls(?:{.*})? (\S+)$", text, re.MULTILINE)))
         if held == count:
             return

@@ -36,14 +36,24 @@ class _Client:
     """A connection, and what has arrived of a response."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, WAIT_SECONDS)
+        """Raises: LoadError, as all that follows."""
+        try:
+            self.socket = socket.create_connection(address, WAIT_SECONDS)
+        except OSError as error:
+            raise LoadError((error.strerror or str(error)).lower()) from None
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
         self.began_at = 0.0
         self._got = b""
 
+    def send(self, request: bytes) -> None:
+        try:
+            self.socket.send(request)
+        except OSError as error:
+            raise LoadError(f"a connection broke: {error.strerror}") from None
+
     def has_response(self) -> bool:
-        """Whether a whole response has arrived. Raises: LoadError, if it is no success."""
+        """Whether a whole response has arrived. It is an error if that is no success."""
         try:
             data = self.socket.recv(65536)
         except BlockingIOError:
@@ -78,8 +88,8 @@ class HeldPolls:
         while len(self._clients) < most and not self.stopped_by:
             try:
                 client = _Client(self._address)
-            except OSError as error:  # no more ports, for example
-                self.stopped_by = (error.strerror or str(error)).lower()
+            except LoadError as error:  # no more ports, for example
+                self.stopped_by = str(error)
                 break
             self._clients.append(client)
             self._selector.register(client.socket, EVENT_READ, client)
@@ -90,11 +100,12 @@ class HeldPolls:
 
     def _poll(self, number: int) -> None:
         target = f"/v1/poll?channel={CHANNEL}&channel={CHANNEL}:{number}&cursor=now&timeout={POLL_SECONDS}"
-        self._clients[number].socket.send(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        self._clients[number].send(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     def fan_out(self) -> float:
         """How long it takes from a publication to the last answer of all polls. Raises: LoadError."""
-        with _Client(self._address).socket as publisher:
+        publisher = _Client(self._address)
+        with publisher.socket:
             began = time.monotonic()
             publisher.send(publication(CHANNEL))
             self._wait_for_all()
@@ -162,7 +173,7 @@ def publish(address: tuple[str, int], seconds: float, connections: int, rate: fl
                     client = free.popleft()
                     client.began_at = now if rate is None else due
                     due += 0.0 if rate is None else 1 / rate
-                    client.socket.send(request)
+                    client.send(request)
                 for key, _ in selector.select(max(0.0, min(due - now, 1.0)) if free and now < end else WAIT_SECONDS):
                     if key.data.has_response():
                         took.append(time.monotonic() - key.data.began_at)

@@ -25,7 +25,7 @@ def client_options(function: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(function)
     def with_key(*arguments: Any, key: str | None, key_file: Path | None, **options: Any) -> None:
-        _end_on_interrupt()
+        end_on_interrupt()
         function(*arguments, key=_key(key, key_file), **options)
 
     for option in (
@@ -71,7 +71,7 @@ _TOKEN_FILE = click.option(
 )  # fmt: skip
 
 
-def _end_on_interrupt() -> None:
+def end_on_interrupt() -> None:
     """Let Ctrl-C end the process by the signal itself, unless it is ignored (`nohup`, or `&` in a script).
 
     Python's KeyboardInterrupt can be lost: in a destructor, or when the signal arrives just before a wait begins.
@@ -130,7 +130,20 @@ def _print(value: Any, *, without: str = "") -> None:
     """Print a dataclass as JSON, without the fields that have their default."""
     shown = [field for field in fields(value) if field.name != without and getattr(value, field.name) != field.default]
     text = json.dumps({field.name: getattr(value, field.name) for field in shown}, ensure_ascii=False)
-    print(text, flush=True)
+    print(harmless(text), flush=True)
+
+
+def harmless(text: str) -> str:
+    """The text with escapes, as JSON has them, for those control characters that JSON lets through."""
+    return text.translate({code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)})
+
+
+def _value(text: str) -> Any:
+    """What JSON says, or else the text itself, without the end of its line."""
+    try:
+        return json.loads(text, parse_constant=int)  # which refuses NaN and Infinity: they are no JSON
+    except (ValueError, RecursionError):
+        return text.rstrip("\n")
 
 
 @click.command()
@@ -168,13 +181,9 @@ def publish(
     """Publish a message on one or more CHANNELS."""
     key_of_all = idempotency_key or str(uuid4())
     for number, line in enumerate(sys.stdin if data == "-" else (data,)):
-        try:
-            value = json.loads(line)
-        except ValueError:
-            value = line.rstrip("\n")
         key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all
         published = client.publish(
-            list(channels), value, event=event, ephemeral=ephemeral,
+            list(channels), _value(line), event=event, ephemeral=ephemeral,
             unread_after=unread_after, unread_for=unread_for or None, idempotency_key=key_of_one, ack=ack,
         )  # fmt: skip
         _print(published)
@@ -209,7 +218,7 @@ def poll(channels: tuple[str, ...], cursor: str, once: bool, stream: bool, text:
             case Closed():
                 click.echo(f"closed: channel {item.channel!r}", err=True)
             case _ if text:
-                print(_line(item), flush=True)
+                print(harmless(_line(item)), flush=True)
             case _:
                 _print(item, without="cursor")
 

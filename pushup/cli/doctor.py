@@ -12,8 +12,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -23,8 +22,9 @@ import click
 import psutil
 
 from pushup.broadcast.redis.connector import Connector
-from pushup.broadcast.redis.records import info_of
+from pushup.broadcast.redis.log import open_log
 from pushup.cli.ask_redis import ask_redis
+from pushup.client.driver import in_thread
 from pushup.host.preflight import troubles, warnings
 from pushup.host.process_limits import RESERVED_FILES, memory_limit, worker_count
 from pushup.net.listener import BACKLOG, parse_address
@@ -38,6 +38,9 @@ CLOCK_SECONDS = 1.0
 
 MARGIN_SECONDS = 5.0
 """A proxy has so long to pass on what it got."""
+
+POLLS = 8
+"""Held together: the server ends each early, at random (`hold_jitter`), and a proxy may cut only the longest."""
 
 _CHANNEL = "pushup-doctor"
 _MIB = 1024 * 1024
@@ -83,6 +86,9 @@ def _addresses(name: str, addresses: tuple[str, ...]) -> Iterator[Finding]:
             continue
         try:
             is_pushup = _get(f"http://{address}", "", "/healthz", 2.0) == (200, b'{"status":"alive"}')
+        except TimeoutError:
+            yield Finding("problem", f"{name}: what listens on {address} does not answer; if it is PushUp, it is stuck")
+            continue
         except (OSError, HTTPException):
             is_pushup = False
         if is_pushup:
@@ -136,22 +142,30 @@ def _clock() -> Iterator[Finding]:
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
-    directory = Path(settings.server.broadcast.removeprefix("journal:")).parent
-    if not directory.is_dir():
+    path = Path(settings.server.broadcast.removeprefix("journal:"))
+    if not path.parent.is_dir():
         return  # it is a problem already
-    free, needed = shutil.disk_usage(directory).free // _MIB, 2 * settings.queue.retention_bytes // _MIB
-    text = f"broadcast: the journal needs up to {needed} MiB, and {directory} has {free} MiB free"
-    yield Finding("warning" if free < needed else "ok", text)
+    has = 0
+    for file in (path, path.with_name(path.name + "-wal")):
+        with suppress(OSError):  # there is none yet
+            has += file.stat().st_size // _MIB
+    free, needed = shutil.disk_usage(path.parent).free // _MIB, 2 * settings.queue.retention_bytes // _MIB
+    text = f"broadcast: the journal needs up to {needed} MiB, has {has}, and {path.parent} has {free} MiB free"
+    yield Finding("warning" if has + free < needed else "ok", text)
 
 
 async def _redis(connector: Connector, settings: Settings) -> list[Finding]:
-    connection = await connector.connect()
+    log = await open_log(connector, settings.redis.redis_prefix)
+    info, is_durable = log.info, settings.redis.redis_durable
     began = time.monotonic()
-    seconds, micros = await connection.ask("TIME")
+    seconds, micros = await log.connection.ask("TIME")
     trip = time.monotonic() - began
     ahead = int(seconds) + int(micros) / 1e6 - time.time()
-    info = info_of(await connection.ask("INFO"))
-    connection.abort("done")
+    trouble = await log.trouble()
+    replica = log.replica_seen
+    if not (trouble or replica) and (await log.tail()).was_replicated:
+        replica = "a node has seen a replica before"
+    log.connection.abort("done")
     found = [Finding("ok", f"Redis {info['redis_version']} answers in {1000 * trip:.1f} ms")]
 
     def add(level: Literal["warning", "problem"], text: str) -> None:
@@ -164,61 +178,94 @@ async def _redis(connector: Connector, settings: Settings) -> list[Finding]:
     most, needed = int(info.get("maxmemory", 0)) // _MIB, 2 * settings.queue.retention_bytes // _MIB
     if 0 < most < needed:
         add("problem", f"maxmemory is {most} MiB; retention_bytes needs up to {needed} MiB, then publishing is refused")
-    if settings.redis.redis_durable and info.get("aof_enabled") != "1":
+    if trouble:
+        add("problem", trouble)
+    if is_durable and info.get("aof_enabled") != "1":
         add("problem", "redis_durable is set, but appendonly is no: a restart of Redis loses everything")
-    if settings.redis.redis_durable and info.get("connected_slaves", "0") != "0":
-        add("warning", "redis_durable counts only without replicas, and it has one")
+    elif is_durable and not log.syncs_each_write:
+        add("problem", "redis_durable is ignored: appendfsync is not always, so a restart of Redis may lose messages")
+    if is_durable and replica:
+        add("warning", f"redis_durable is ignored: {replica}")
     if abs(ahead) > CLOCK_SECONDS:
         add("warning", f"its clock is {ahead:+.0f} s from that of this machine; tickets and tokens end early or late")
     return found
 
 
 def _proxy(settings: Settings, public_url: str, token: str) -> Iterator[Finding]:
-    """Hold the longest poll and a silent stream, as clients do."""
+    """Hold the longest polls and a silent stream, as clients do."""
     try:
         status, body = _get(public_url, token, "/v1/cursor", 10.0)
         cursor = json.loads(body)["cursor"] if status == 200 else ""
-    except (OSError, HTTPException, ValueError, KeyError) as error:
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         yield Finding("problem", f"{public_url}: no server of PushUp answers ({type(error).__name__}: {error})")
         return
     if status != 200:
-        yield Finding("problem", f"{public_url}/v1/cursor gets status {status}; does the proxy pass on /v1/ unchanged?")
+        yield Finding("problem", f"{public_url}/v1/cursor gets {_told(status, body)}; {_advice(status)}")
         return
-    with ThreadPoolExecutor(2) as threads:
-        poll = threads.submit(_long_poll, settings.poll.poll_timeout_limit_seconds, public_url, token, cursor)
-        stream = threads.submit(_silent_stream, settings.stream.stream_heartbeat_seconds, public_url, token)
-        yield stream.result()
-        yield poll.result()
+    polls = [in_thread(lambda: _long_poll(settings, public_url, token, cursor)) for _ in range(POLLS)]
+    stream = in_thread(lambda: _silent_stream(settings.stream.stream_heartbeat_seconds, public_url, token))
+    yield stream.result()
+    found = [poll.result() for poll in polls]
+    # A warning says that it could not be tried, which does not matter if others could.
+    yield max(found, key=lambda each: (("warning", "ok", "problem").index(each[0].level), each[1]))[0]
 
 
-def _long_poll(seconds: float, url: str, token: str, cursor: str) -> Finding:
+def _told(status: int, body: bytes) -> str:
+    """The status, and what PushUp says about it."""
+    try:
+        return f"status {status}: {json.loads(body)['detail']}"
+    except (ValueError, KeyError, TypeError):
+        return f"status {status}"
+
+
+def _advice(status: int) -> str:
+    if status < 400:
+        return "that is a redirect; give the URL where it leads"
+    return "is a server running behind the proxy?" if status >= 500 else "does the proxy pass on /v1/ unchanged?"
+
+
+def _long_poll(settings: Settings, url: str, token: str, cursor: str) -> tuple[Finding, float]:
+    """What it shows, and for how many seconds it was held."""
+    seconds = settings.poll.poll_timeout_limit_seconds
     began = time.monotonic()
     path = f"/v1/poll?channel={_CHANNEL}&cursor={cursor}&timeout={seconds:g}"
     try:
-        status, _ = _get(url, token, path, seconds + MARGIN_SECONDS)
-        what = f"status {status}"
+        status, body = _get(url, token, path, seconds + MARGIN_SECONDS)
+        what = _told(status, body)
     except (OSError, HTTPException) as error:
         status, what = 0, f"{type(error).__name__}: {error}"
     took = time.monotonic() - began
-    if status == 200:
-        return Finding("ok", f"{url}: a poll of {seconds:g} s was answered after {took:.0f} s")
-    if status in (401, 403):
-        return Finding(
-            "warning", f"{url}: no poll could be tried ({what}); give --token a token that may poll {_CHANNEL}"
-        )
-    advice = f"its timeouts for a response must be longer than poll_timeout_limit_seconds ({seconds:g})"
-    return Finding("problem", f"{url}: a poll ended after {took:.0f} s ({what}); {advice}")
+    if status != 200:
+        advice = f"its timeouts for a response must be longer than poll_timeout_limit_seconds ({seconds:g})"
+        cut_off = Finding("problem", f"{url}: a poll ended after {took:.0f} s ({what}); {advice}")
+        return _refused(url, "poll", status, what, took) or cut_off, took
+    text = f"{url}: a poll of {seconds:g} s was answered after {took:.0f} s"
+    if took < 0.9 * seconds * (1 - settings.hold.hold_jitter):
+        advice = "no longer one could be tried; has the server other settings, or does it drain?"
+        return Finding("warning", f"{text}; {advice}"), took
+    return Finding("ok", text), took
+
+
+def _refused(url: str, which: str, status: int, what: str, took: float) -> Finding | None:
+    """Why a poll or a stream could not even begin; None if it could, and was cut off."""
+    if status in (401, 403, 429):
+        advice = "a quota refuses it" if status == 429 else f"give --token a token that may poll {_CHANNEL}"
+        return Finding("warning", f"{url}: no {which} could be tried ({what}); {advice}")
+    if took < 1.0:
+        text = f"a {which} was refused ({what}); does the proxy pass it on, and to a server that is ready?"
+        return Finding("problem", f"{url}: {text}")
+    return None
 
 
 def _silent_stream(heartbeat: float, url: str, token: str) -> Finding:
     began = time.monotonic()
+    status, is_open = 0, False
     try:
         path = f"/v1/events?channel={_CHANNEL}"
         with _response(url, token, path, heartbeat + MARGIN_SECONDS, "gzip") as response:
-            if response.status in (401, 403):
-                return Finding("warning", f"{url}: no stream could be tried (status {response.status}); give --token")
-            what = f"status {response.status}, {response.headers.get('Content-Encoding', 'not compressed')}"
-            is_open = response.status == 200 and "Content-Encoding" not in response.headers
+            status, encoding = response.status, response.headers.get("Content-Encoding", "not compressed")
+            what = f"status 200, {encoding}" if status == 200 else _told(status, response.read())
+            is_open = status == 200 and "Content-Encoding" not in response.headers
             while is_open and time.monotonic() - began < heartbeat / 2:
                 is_open = bool(response.read1())  # the head of the stream comes at once, a heartbeat later
     except (OSError, HTTPException) as error:
@@ -226,11 +273,9 @@ def _silent_stream(heartbeat: float, url: str, token: str) -> Finding:
     took = time.monotonic() - began
     if is_open:
         return Finding("ok", f"{url}: a stream got its heartbeat after {took:.0f} s")
-    return Finding(
-        "problem",
-        f"{url}: a stream had no heartbeat within {took:.0f} s ({what}); the proxy must not buffer or compress it, nor"
-        f" end it within stream_heartbeat_seconds ({heartbeat:g})",
-    )
+    advice = f"the proxy must not buffer or compress it, nor end it within stream_heartbeat_seconds ({heartbeat:g})"
+    silent = Finding("problem", f"{url}: a stream had no heartbeat within {took:.0f} s ({what}); {advice}")
+    return silent if status == 200 else _refused(url, "stream", status, what, took) or silent
 
 
 @contextmanager

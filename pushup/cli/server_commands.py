@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pushup.cli.client_commands import end_on_interrupt
+from pushup.client.credentials import checked
 from pushup.settings import LOG_FORMATS, LOG_LEVELS
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ def check_config(**given: Any) -> None:
 @_settings_options
 @click.option(
     "--through", "public_url", default="", metavar="URL",
-    help="Also hold a poll and a stream at this URL of the running server, as long as the settings allow.",
+    help="Also hold polls and a stream at this URL of the running server, as long as the settings allow.",
 )  # fmt: skip
 @click.option("--token", envvar="PUSHUP_TOKEN", default="", help="A token for them (or PUSHUP_TOKEN).")
 def doctor(public_url: str, token: str, **given: Any) -> None:
@@ -99,6 +101,13 @@ def doctor(public_url: str, token: str, **given: Any) -> None:
 
     Exits with status 1 if there is a problem.
     """
+    end_on_interrupt()
+    if public_url and not public_url.startswith(("http://", "https://")):
+        raise click.UsageError("--through: write a URL such as https://push.example.org")
+    try:
+        token = token and checked(token, "token")
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
     settings = _read(**given)
 
     from pushup.cli.doctor import examine
@@ -147,6 +156,7 @@ def new_cluster(**given: Any) -> None:
     Run it on the copy before any node, with the settings of a node; it refuses while nodes are alive. Then remove the
     marks (*.mark in state_directory) that were copied with it.
     """
+    end_on_interrupt()
     settings = _read(**given)
     if not settings.server.broadcast.startswith("redis"):
         raise click.ClickException("broadcast: only a log in Redis can be given a new name; a journal: remove its mark")

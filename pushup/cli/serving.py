@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -128,13 +129,21 @@ def _has_terminal() -> bool:
 
 
 def _greet(addresses: Sequence[str], *, needs_key: bool) -> None:
-    """Print the server's addresses and two commands to try."""
-    for address in addresses:
-        print(f"PushUp listens on {address if address.startswith('unix:') else 'http://' + address}")
+    """Print the server's addresses and two commands to try.
+
+    If nobody reads that any more, or the disk is full, the server serves all the same.
+    """
+    lines = [f"PushUp listens on {each if each.startswith('unix:') else 'http://' + each}" for each in addresses]
     first = addresses[0]
     unix = f"--unix-socket {first.removeprefix('unix:')} " if first.startswith("unix:") else ""
     url = "http://localhost" if unix else f"http://{first}"
     key = " -H 'Authorization: Bearer <publish key>'" if needs_key else ""
-    print("To try it, wait for a message in one terminal and publish it from another:")
-    print(f"  curl {unix}'{url}/v1/poll?channel=news&timeout=60'")
-    print(f'  curl {unix}\'{url}/v1/messages\'{key} -d \'{{"channels": ["news"], "data": "hello"}}\'', flush=True)
+    lines += (
+        "To try it, wait for a message in one terminal and publish it from another:",
+        f"  curl {unix}'{url}/v1/poll?channel=news&timeout=60'",
+        f'  curl {unix}\'{url}/v1/messages\'{key} -d \'{{"channels": ["news"], "data": "hello"}}\'',
+    )
+    try:
+        print(*lines, sep="\n", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the exit would fail, to write it again

@@ -23,31 +23,38 @@ def status(as_json: bool, client: Client) -> None:
     try:
         ready = client.call("GET", "/readyz")
     except ClientError as error:
-        if not error.problem:
+        if error.problem.get("status") != "not ready":
             raise
         ready = dict(error.problem)
-    nodes = sorted(client.call("GET", "/v1/nodes")["nodes"], key=_shown)
-    differing = dict(_differing(nodes))
-    for line in [json.dumps({"ready": ready, "nodes": nodes})] if as_json else _lines(ready, nodes, differing):
+    nodes = sorted(client.call("GET", "/v1/nodes")["nodes"], key=lambda node: (node["name"] or node["id"], node["id"]))
+    named = _named(nodes)
+    differing = dict(_differing(named))
+    for line in [json.dumps({"ready": ready, "nodes": nodes})] if as_json else _lines(ready, named, differing):
         click.echo(line)
     if ready["status"] != "ready" or differing:
         raise SystemExit(1)
 
 
-def _shown(node: dict[str, Any]) -> str:
-    name: str = node["name"] or node["id"]
-    return name
+def _named(nodes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The nodes by their names. Two that have the same one, that of their machine, are told apart by their ids."""
+    names = [node["name"] or node["id"] for node in nodes]
+    labels = [
+        name if names.count(name) == 1 else f"{name} ({node['id']})" for name, node in zip(names, nodes, strict=True)
+    ]
+    return dict(zip(labels, nodes, strict=True))
 
 
-def _lines(ready: dict[str, Any], nodes: list[dict[str, Any]], differing: dict[str, dict[str, str]]) -> Iterator[str]:
+def _lines(
+    ready: dict[str, Any], nodes: dict[str, dict[str, Any]], differing: dict[str, dict[str, str]]
+) -> Iterator[str]:
     yield "ready" if ready["status"] == "ready" else f"not ready: {ready.get('reason', '')}"
     yield ""
-    last = max(int(node["cursor"].rpartition("-")[2] or 0) for node in nodes)
+    last = max(int(node["cursor"].rpartition("-")[2] or 0) for node in nodes.values())
     rows = [("node", "behind", "held polls", "addresses", "version")]
-    for node in nodes:
+    for name, node in nodes.items():
         behind = last - int(node["cursor"].rpartition("-")[2] or 0)
-        name = _shown(node) + (" (draining)" if node.get("draining") else "")
-        rows.append((name, str(behind), str(node["held_polls"]), " ".join(node["addresses"]), node["version"]))
+        shown = name + (" (draining)" if node.get("draining") else "")
+        rows.append((shown, str(behind), str(node["held_polls"]), " ".join(node["addresses"]), node["version"]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
@@ -58,10 +65,10 @@ def _lines(ready: dict[str, Any], nodes: list[dict[str, Any]], differing: dict[s
             yield f"  {node_name}  {digest or 'the default'}"
 
 
-def _differing(nodes: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
+def _differing(nodes: dict[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, str]]]:
     """Each setting that differs, with the digest of each node. Nodes of an earlier release tell none."""
-    telling = [node for node in nodes if node.get("settings") is not None]
-    for name in sorted({name for node in telling for name in node["settings"]}):
-        values = {_shown(node): node["settings"].get(name, "") for node in telling}
+    told = {name: node["settings"] for name, node in nodes.items() if node.get("settings") is not None}
+    for name in sorted({name for settings in told.values() for name in settings}):
+        values = {node: settings.get(name, "") for node, settings in told.items()}
         if len({*values.values()}) > 1:
             yield name, values

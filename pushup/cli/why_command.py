@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import click
 
-from pushup.cli.client_commands import with_client
+from pushup.cli.client_commands import harmless, with_client
 from pushup.client import Client
 
 
@@ -24,7 +24,7 @@ def why(message_id: str, cursor: str | None, as_json: bool, client: Client) -> N
     query = "" if cursor is None else f"?cursor={quote(cursor, safe='')}"
     given = client.call("GET", f"/v1/messages/{quote(message_id, safe='')}{query}")
     for line in [json.dumps(given, ensure_ascii=False)] if as_json else _lines(given):
-        print(line)
+        print(harmless(line))
 
 
 def _lines(given: dict[str, Any]) -> Iterator[str]:

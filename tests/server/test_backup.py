@@ -168,13 +168,17 @@ def test_a_server_that_is_killed_meanwhile(serve: Serve, path: Path, tmp_path: P
 
 
 def test_a_backup_that_is_killed(serve: Serve, path: Path, tmp_path: Path) -> None:
-    """Only one is made at a time. When it is gone, the next one is not disturbed by what it has left."""
+    """Only one is made at a time. When it is gone, the next one is not disturbed by what it has left.
+
+    One that is refused does no harm to that which is under way, even to the same file.
+    """
     copy = tmp_path / "copy"
     with serve(*journal(path)) as server, server.caller() as caller:
         ids = publish(caller, 10_000, size=3000)
         with begun(server, copy) as process:
-            refused = error_of("backup", str(tmp_path / "other"), "--key", BACKUP, PUSHUP_URL=server.url)
+            refused = error_of("backup", str(copy), "--key", BACKUP, PUSHUP_URL=server.url)
             assert "another backup is under way" in refused
+            assert copy.with_name("copy.new").exists()
             publish(caller, 1)
             process.kill()
             process.wait()
@@ -182,6 +186,19 @@ def test_a_backup_that_is_killed(serve: Serve, path: Path, tmp_path: Path) -> No
         back_up(server, copy)
         assert verify(copy).messages == len(ids) + 1
         assert "exists already" in error_of("backup", str(copy), "--key", BACKUP, PUSHUP_URL=server.url)
+
+
+def test_a_backup_that_is_interrupted(serve: Serve, path: Path, tmp_path: Path) -> None:
+    """By Ctrl-C, a closed terminal or its supervisor: it leaves no part of the messages behind."""
+    with serve(*journal(path)) as server, server.caller() as caller:
+        publish(caller, 10_000, size=3000)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with begun(server, tmp_path / "copy") as process:
+                process.send_signal(number)
+                process.send_signal(signal.SIGCONT)
+                _, error = process.communicate(timeout=20)
+                assert (process.returncode, error) == (1, "Aborted!\n")
+            assert list(tmp_path.glob("copy*")) == []
 
 
 def test_a_client_that_does_not_read(serve: Serve, path: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from pushup.cli.bench_load import HeldPolls, LoadError, publish
 from tests.server.command_line import error_of, run
+from tests.server.redis_server import free_port
 
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}"
@@ -22,10 +23,9 @@ FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}"
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_short_one(tmp_path: Path, workers: str) -> None:
-    """All figures are there and not zero, the settings are accepted, and no process is left."""
-    ended = run(
-        "bench", "--seconds", "2", "--polls", "60", "--workers", workers, PUSHUP_LISTEN="nowhere", OF_TEST=str(tmp_path)
-    )
+    """All figures are there and not zero, the settings are accepted, and no process is left. It uses no proxy."""
+    environment = {"PUSHUP_LISTEN": "nowhere", "http_proxy": "http://127.0.0.1:9", "OF_TEST": str(tmp_path)}
+    ended = run("bench", "--seconds", "2", "--polls", "60", "--workers", workers, **environment)
     assert ended.returncode == 0, ended.stderr
     for name, unit in (
         ("held polls    60, ", " bytes of memory for each"),
@@ -91,6 +91,17 @@ def test_a_publication_that_is_late_counts_from_when_it_was_due() -> None:
     assert alone.percentile(0.99) < 0.2
     assert asked.percentile(0.99) > 0.25
     assert asked.per_second < 60
+
+
+def test_a_server_that_is_gone() -> None:
+    """There are no polls and no figures, and it is said why."""
+    address = ("127.0.0.1", free_port())
+    with closing(HeldPolls(address)) as polls:
+        assert (polls.open(3, time.monotonic() + 5), polls.stopped_by) == (0, "connection refused")
+        with pytest.raises(LoadError, match="connection refused"):
+            polls.fan_out()
+    with pytest.raises(LoadError, match="connection refused"):
+        publish(address, 0.5, 2)
 
 
 @pytest.mark.parametrize(("answer", "text"), [(FULL, "status 503"), (b"", "closed a connection")])

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
+import signal
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from threading import Thread
+from threading import Event
 from urllib.request import urlopen
 
 import pytest
 
-from tests.server.command_line import run
+from tests.server.blocking_backend import Verdict, WebBackend
+from tests.server.command_line import error_of, run
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
-from tests.server.server_process import running, wait_until
+from tests.server.server_process import clean_environment, running, wait_until
 
 NGINX = """
 daemon off; pid {folder}/pid; error_log stderr; worker_processes 1;
@@ -58,7 +63,18 @@ def test_a_machine_with_nothing_wrong(tmp_path: Path) -> None:
     assert found["problem"] == []
     assert f"listen: 127.0.0.1:{port} is free" in found["ok"]
     assert any(text.startswith("connections_limit: 100, with ") for text in found["ok"])
-    assert any(text.startswith("broadcast: the journal needs up to 2 MiB") for text in found["ok"])
+    assert any(text.startswith("broadcast: the journal needs up to 2 MiB, has 0, and") for text in found["ok"])
+
+
+def test_a_journal_that_is_there_already(tmp_path: Path) -> None:
+    """What it has counts as its own: a full journal on a small disk needs no more."""
+    free = shutil.disk_usage(tmp_path).free // 2**20
+    with (tmp_path / "j.db").open("wb") as file:
+        file.truncate(2 * free * 2**20)  # as `stat` says; nothing of it is on the disk
+    wanted = f"retention_bytes={free}MiB"
+    _, found = findings("--listen", "127.0.0.1:0", "--broadcast", f"journal:{tmp_path}/j.db", "--set", wanted)
+    text = f"broadcast: the journal needs up to {2 * free} MiB, has {2 * free}, and"
+    assert any(each.startswith(text) for each in found["ok"]), found
 
 
 def test_what_the_machine_lacks(tmp_path: Path) -> None:
@@ -84,28 +100,23 @@ def test_files_that_no_client_gets() -> None:
     assert f"some {hard - 64 - 2 * 32 - 20 - 10} clients" in text
 
 
-def test_who_listens_there_already(tmp_path: Path) -> None:
-    """A server of ours is all right; another program is not."""
+def test_who_listens_there_already(backend: WebBackend, tmp_path: Path) -> None:
+    """A server of ours is all right; another program is not, nor what does not answer, which may be ours."""
 
-    class Other(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(404)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with running(tmp_path / "log", ()) as server, HTTPServer(("127.0.0.1", 0), Other) as other:
-        Thread(target=other.serve_forever, daemon=True).start()
-        there, port = server.url.removeprefix("http://"), other.server_address[1]
-        status, found = findings("--listen", there, "--listen", f"127.0.0.1:{port}")
-        other.shutdown()
+    other = proxy(backend, lambda path: Verdict(404)).removeprefix("http://")
+    with running(tmp_path / "log", ()) as server, socket.create_server(("127.0.0.1", 0)) as listening:
+        there, stuck = server.address, f"127.0.0.1:{listening.getsockname()[1]}"
+        status, found = findings(*(word for address in (there, other, stuck) for word in ("--listen", address)))
     assert status == 1
     assert f"listen: a PushUp server runs at {there}" in found["ok"]
-    assert found["problem"] == [f"listen: another program listens on 127.0.0.1:{port}; stop it, or change listen"]
+    assert found["problem"] == [
+        f"listen: another program listens on {other}; stop it, or change listen",
+        f"listen: what listens on {stuck} does not answer; if it is PushUp, it is stuck",
+    ]
 
 
 def test_redis(redis: RedisServer, tmp_path: Path) -> None:
-    """Its memory, its policy, its file; and a replica, or nobody, in its place."""
+    """Its memory, its policy, its file, what is in it; and a replica, or nobody, in its place."""
     redis.start()
     status, found = findings("--broadcast", redis.url, "--set", "retention_bytes=64MiB")
     assert (status, found["problem"]) == (0, [])
@@ -119,13 +130,22 @@ def test_redis(redis: RedisServer, tmp_path: Path) -> None:
         "Redis: maxmemory is 100 MiB; retention_bytes needs up to 128 MiB, then publishing is refused",
         "Redis: redis_durable is set, but appendonly is no: a restart of Redis loses everything",
     ]
+    with redis.client() as client:
+        client.ask("CONFIG", "SET", "maxmemory", "0", "maxmemory-policy", "noeviction")
+        client.ask("CONFIG", "SET", "appendonly", "yes", "appendfsync", "everysec")
+        client.ask("SET", "{pushup}:state", "99")
+        _, found = findings("--broadcast", redis.url, "--set", "redis_durable=true", "--set", "retention_bytes=64MiB")
+        client.ask("DEL", "{pushup}:state")
+    format_, sync = found["problem"]
+    assert format_.startswith("Redis: the message log has format 99")
+    assert sync.startswith("Redis: redis_durable is ignored: appendfsync is not always")
     with RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"}) as replica:
         status, found = findings("--broadcast", replica.url)
         assert found["problem"] == [f"Redis: 127.0.0.1:{replica.port} is not the master but a slave"]
         with redis.client() as client:
             wait_until(lambda: b"state=online" in client.ask("INFO", "replication"), "the replica")
         _, found = findings("--broadcast", redis.url, "--set", "redis_durable=true")
-        assert "Redis: redis_durable counts only without replicas, and it has one" in found["warning"]
+        assert "Redis: redis_durable is ignored: Redis has a replica" in found["warning"]
     status, found = findings("--broadcast", replica.url)
     assert status == 1
     assert found["problem"][0].startswith("Redis: ")
@@ -176,27 +196,16 @@ def test_through_a_proxy(tmp_path: Path, lines: str, problems: list[str]) -> Non
     assert sum(text.startswith(url) for text in found["ok"]) == 2 - len(problems)
 
 
-def test_a_proxy_that_buffers(tmp_path: Path) -> None:
+def test_a_proxy_that_buffers(backend: WebBackend, tmp_path: Path) -> None:
     """It passes on what is complete, which a stream never is."""
 
-    class Buffering(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            with suppress(OSError), urlopen(server.url + self.path, timeout=WAIT_SECONDS) as response:
-                body = response.read()
-                self.send_response(response.status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+    def buffered(path: str) -> Verdict:
+        with urlopen(server.url + path, timeout=WAIT_SECONDS) as response:
+            return Verdict(response.status, response.read())
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with running(tmp_path / "log", QUICK) as server, ThreadingHTTPServer(("127.0.0.1", 0), Buffering) as proxy:
-        proxy.daemon_threads, proxy.block_on_close = True, False
-        Thread(target=proxy.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{proxy.server_address[1]}"
-        status, found = findings("--listen", server.url.removeprefix("http://"), *QUICK, "--through", url)
-        proxy.shutdown()
+    with running(tmp_path / "log", QUICK) as server:
+        url = proxy(backend, buffered)
+        status, found = findings("--listen", server.address, *QUICK, "--through", url)
     assert status == 1
     (problem,) = found["problem"]
     assert problem.startswith(f"{url}: a stream had no heartbeat within 6 s (TimeoutError")
@@ -207,6 +216,109 @@ def test_nothing_behind_the_url(tmp_path: Path) -> None:
     with running(tmp_path / "log", ()) as server:
         status, found = findings("--listen", server.url.removeprefix("http://"), "--through", f"{server.url}/push")
         assert status == 1
-        assert "/v1/cursor gets status 404; does the proxy pass on /v1/ unchanged?" in found["problem"][0]
+        assert "/v1/cursor gets status 404: " in found["problem"][0]
+        assert found["problem"][0].endswith("; does the proxy pass on /v1/ unchanged?")
     _, found = findings("--through", f"http://127.0.0.1:{free_port()}")
     assert "no server of PushUp answers (ConnectionRefusedError" in found["problem"][0]
+
+
+def proxy(backend: WebBackend, answer: Callable[[str], Verdict]) -> str:
+    """The URL of a proxy that answers requests for each path like this."""
+    backend.answer = lambda question: answer(question.path)
+    return backend.url.removesuffix("/may")
+
+
+CURSOR = Verdict(body=b'{"cursor": "e-1"}')
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        (301, b"", "gets status 301; that is a redirect; give the URL where it leads"),
+        (421, b'{"detail": "add the name to hosts"}', "gets status 421: add the name to hosts; does the proxy"),
+        (502, b"", "gets status 502; is a server running behind the proxy?"),
+        (200, b"[]", ": no server of PushUp answers (TypeError"),
+    ],
+)
+def test_what_answers_is_no_server(backend: WebBackend, status: int, body: bytes, text: str) -> None:
+    """The advice is for what was answered, with what a server says itself."""
+    url = proxy(backend, lambda path: Verdict(status, body))
+    assert text in findings("--listen", "127.0.0.1:0", "--through", url)[1]["problem"][0]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "level", "text"),
+    [
+        (404, b"", "problem", "a {} was refused (status 404); does the proxy pass it on"),
+        (503, b'{"detail": "full"}', "problem", "a {} was refused (status 503: full); does the proxy pass it on"),
+        (401, b"", "warning", "no {} could be tried (status 401); give --token a token that may poll pushup-doctor"),
+        (429, b'{"detail": "polls"}', "warning", "no {} could be tried (status 429: polls); a quota refuses it"),
+    ],
+)
+def test_polls_and_streams_that_are_refused(
+    backend: WebBackend, status: int, body: bytes, level: str, text: str
+) -> None:
+    """That says nothing about the timeouts of a proxy, or its buffers."""
+    url = proxy(backend, lambda path: CURSOR if path == "/v1/cursor" else Verdict(status, body))
+    _, found = findings("--listen", "127.0.0.1:0", "--through", url)
+    stream, poll = [each for each in found[level] if each.startswith(url)]
+    assert stream.startswith(f"{url}: {text.format('stream')}")
+    assert poll.startswith(f"{url}: {text.format('poll')}")
+
+
+def test_the_longest_poll_counts(backend: WebBackend) -> None:
+    """A proxy that cuts some polls, and passes on those that the server ends a little earlier, cuts polls."""
+    polls = count()
+
+    def answer(path: str) -> Verdict:
+        if not path.startswith("/v1/poll"):
+            return CURSOR
+        is_cut = next(polls) == 5
+        time.sleep(2.9 if is_cut else 2.6)
+        return Verdict(504 if is_cut else 200)
+
+    url = proxy(backend, answer)
+    _, found = findings("--listen", "127.0.0.1:0", *QUICK, "--through", url)
+    assert found["problem"][-1].startswith(f"{url}: a poll ended after 3 s (status 504); its timeouts")
+
+
+def test_polls_that_are_answered_early(backend: WebBackend) -> None:
+    """As by a server that drains: whether the proxy waits long enough was not tried."""
+    url = proxy(backend, lambda path: CURSOR)
+    _, found = findings("--listen", "127.0.0.1:0", *QUICK, "--through", url)
+    assert f"{url}: a poll of 3 s was answered after 0 s; no longer one could be tried" in found["warning"][-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_is_interrupted(backend: WebBackend, number: signal.Signals) -> None:
+    """While it holds polls, and after it has asked Redis: at once."""
+    is_held, ends = Event(), Event()
+
+    def answer(path: str) -> Verdict:
+        if path != "/v1/cursor":
+            is_held.set()
+            ends.wait()
+        return CURSOR
+
+    redis, url = f"redis://127.0.0.1:{free_port()}", proxy(backend, answer)
+    command = [sys.executable, "-m", "pushup", "doctor", "--broadcast", redis, "--through", url]
+    with subprocess.Popen(command, env=clean_environment(), stdout=subprocess.DEVNULL) as process:
+        try:
+            assert is_held.wait(WAIT_SECONDS)
+            process.send_signal(number)
+            assert process.wait(5) == -number
+        finally:
+            process.kill()
+            ends.set()
+
+
+def test_a_token_and_a_url_that_cannot_be(backend: WebBackend) -> None:
+    """White space around a token is no part of it; what else is wrong is said, and the token is not shown."""
+    flags = ("doctor", "--listen", "127.0.0.1:0", "--through", proxy(backend, lambda path: Verdict(421)))
+    run(*flags, PUSHUP_TOKEN="a.b.c\n")
+    assert backend.questions[-1].headers["authorization"] == "Bearer a.b.c"
+    said = error_of(*flags, PUSHUP_TOKEN="a.b\nc")
+    assert "printable ASCII" in said
+    assert "a.b" not in said
+    ended = run("doctor", "--through", "push.example.org")
+    assert (ended.returncode, "write a URL such as https://" in ended.stderr) == (2, True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+from tests.server.blocking_backend import Question, Verdict, WebBackend
 from tests.server.command_line import error_of, run
 from tests.server.redis_cluster import RedisCluster
 from tests.server.redis_server import RedisServer, free_port
@@ -51,3 +54,31 @@ def test_nodes_with_other_keys(tmp_path: Path) -> None:
         wait_until(differs, "both nodes to be known")
         for node in (first, second):
             assert node.metric("nodes_with_other_settings") == 1
+
+
+def status_of(backend: WebBackend, **answers: tuple[int, Any]) -> subprocess.CompletedProcess[str]:
+    """What the command makes of these answers, by the last part of the path."""
+
+    def answer(question: Question) -> Verdict:
+        status, value = answers[question.path.rpartition("/")[2]]
+        return Verdict(status, json.dumps(value).encode())
+
+    backend.answer = answer
+    return run("status", "--url", backend.url.removesuffix("/may"))
+
+
+def test_two_nodes_of_one_name(backend: WebBackend) -> None:
+    """As those of one machine have; what differs between them is told, too."""
+    node = {"name": "one", "cursor": "e-1", "held_polls": 0, "addresses": ["127.0.0.1:1"], "version": "1"}
+    nodes = [{**node, "id": id_, "settings": {"publish_keys": f"digest{id_}"}} for id_ in "ba"]
+    ended = status_of(backend, readyz=(200, {"status": "ready"}), nodes=(200, {"nodes": nodes}))
+    lines = ended.stdout.splitlines()
+    assert ended.returncode == 1
+    assert [line[:7] for line in lines[3:5]] == ["one (a)", "one (b)"]
+    assert lines[-3:] == ["publish_keys differs:", "  one (a)  digesta", "  one (b)  digestb"]
+
+
+def test_a_proxy_that_hides_readyz(backend: WebBackend) -> None:
+    """Its error is shown, and is not taken for a node that is not ready."""
+    ended = status_of(backend, readyz=(404, {"message": "no route"}), nodes=(200, {"nodes": []}))
+    assert (ended.returncode, ended.stderr[:20]) == (1, "Error: 404 Not Found")
