@@ -21,6 +21,9 @@ BATCH_ROWS = 100
 BATCH_BYTES = 256 * 1024
 """Of data and channels; a quarter of the server's `body_limit_bytes`, for the JSON around them takes room."""
 
+SILENT_SECONDS = 3
+"""PostgreSQL ends a transaction whose relay is silent for so long: its machine may be gone, and it holds a lock."""
+
 Connection = Any
 """A connection of the DB-API (PEP 249): of psycopg, psycopg2 or sqlite3."""
 
@@ -62,7 +65,11 @@ class Rows:
             self._now = "((julianday('now') - 2440587.5) * 86400.0)"
         else:
             connection.autocommit = True
-            self._mark, self._begin = "%s", "BEGIN ISOLATION LEVEL READ COMMITTED"
+            self._mark = "%s"
+            self._begin = (
+                "BEGIN ISOLATION LEVEL READ COMMITTED;"
+                f" SET LOCAL idle_in_transaction_session_timeout = '{SILENT_SECONDS}s'"
+            )
             self._now = "extract(epoch from clock_timestamp())"
 
     def close(self) -> None:

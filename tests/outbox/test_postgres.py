@@ -10,10 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psycopg
 import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -22,6 +24,7 @@ from sqlalchemy.pool import NullPool
 from pushup.client import Client, Message
 from pushup.outbox import Relay
 from pushup.outbox.database import LISTEN_SECONDS, connector, poke_on_notify
+from pushup.outbox.rows import Rows
 from pushup.outbox.sqlalchemy import add, metadata, outbox, producer
 from tests.outbox.kills import run
 from tests.outbox.postgres_server import Postgres, postgres
@@ -115,6 +118,18 @@ def test_two_relays_give_no_number_twice(shared: Postgres, engine: Engine) -> No
     for thread in threads:
         thread.join()
     assert server.messages == list(range(60))
+
+
+def test_a_relay_whose_machine_is_gone(shared: Postgres, engine: Engine) -> None:
+    """It holds no lock for long, also if it was in a transaction: PostgreSQL hears nothing of its end."""
+    gone, other = psycopg.connect(shared.url), psycopg.connect(shared.url, options="-c lock_timeout=20s")
+    with closing(gone), closing(other):
+        rows, others = Rows(gone), Rows(other)
+        epoch = rows.take("gone", 0.0)
+        assert epoch is not None
+        with pytest.raises(psycopg.Error), rows._transaction():
+            rows._lock(epoch, "holder = ?", "gone in the middle")
+            assert others.take("other", 3.0) == epoch + 1
 
 
 @pytest.fixture
