@@ -76,7 +76,10 @@ class Rows:
         self._connection.close()
 
     def take(self, holder: str, seconds: float) -> int | None:
-        """Take the lease if it has ended, which raises the epoch. Returns the epoch; None if another has the lease."""
+        """Take the lease if it has ended, which raises the epoch. Returns the epoch; None if another has the lease.
+
+        One that lasts for longer than any is of a clock that has been set back since, and has ended as well.
+        """
         self._run(
             "INSERT INTO pushup_outbox_producer (id, name, epoch, next_sequence, holder, lease_until)"
             " VALUES (1, ?, 0, 0, '', 0) ON CONFLICT (id) DO NOTHING",
@@ -84,8 +87,8 @@ class Rows:
         )
         taken = self._run(
             "UPDATE pushup_outbox_producer SET epoch = epoch + 1, holder = ?, lease_until = NOW + ?"
-            " WHERE id = 1 AND lease_until <= NOW RETURNING epoch",
-            holder, seconds,
+            " WHERE id = 1 AND (lease_until <= NOW OR lease_until > NOW + ?) RETURNING epoch",
+            holder, seconds, seconds,
         )  # fmt: skip
         return int(taken[0][0]) if taken else None
 

@@ -353,6 +353,17 @@ def test_one_relay_works_at_a_time(database: Database, server: SimulatedPushUp, 
     assert server.messages == ["a", "b"]
 
 
+def test_a_clock_that_was_set_back_keeps_nobody_waiting(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """The lease of a relay that is gone would last until the clock is there again, in an hour."""
+    until_idle(start())
+    database.run("UPDATE pushup_outbox_producer SET lease_until = lease_until + 3600")
+    database.add("a")
+    until_idle(start())
+    assert server.messages == ["a"]
+
+
 def test_a_relay_that_was_overtaken_changes_nothing(
     database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
 ) -> None:
