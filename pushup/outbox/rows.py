@@ -130,12 +130,14 @@ class Rows:
     def delete(self, batch: Batch) -> None:
         """Delete the rows of a batch that was acknowledged.
 
-        It needs no epoch: whoever deletes them twice deletes nothing more, because a row keeps its number until it is
-        taken back, and then it has been refused, not acknowledged.
+        It needs no epoch: these were published, whoever has the lease now. Not their ids alone: SQLite gives those of
+        deleted rows to others. Nor their numbers: under a new name, others have them.
         """
-        first, last = batch.rows[0], batch.rows[-1]
-        self._run("DELETE FROM pushup_outbox WHERE sequence BETWEEN ? AND ? AND id BETWEEN ? AND ?",
-                  first.sequence, last.sequence, first.id, last.id)  # fmt: skip
+        marks = ", ".join("?" * len(batch.rows))
+        self._run(
+            f"DELETE FROM pushup_outbox WHERE sequence BETWEEN ? AND ? AND id IN ({marks})",  # noqa: S608
+            batch.rows[0].sequence, batch.rows[-1].sequence, *(row.id for row in batch.rows),
+        )  # fmt: skip
 
     def take_back(self, epoch: int, batch: Batch, refused: tuple[Row, str] | None = None) -> None:
         """Take the numbers of a batch back, none of which was published.

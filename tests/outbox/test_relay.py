@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,6 +23,7 @@ from pushup.client import Client, Published
 from pushup.frameworks.publisher import Outgoing, Publisher
 from pushup.outbox import Relay
 from pushup.outbox import relay as relay_module
+from pushup.outbox.rows import Rows
 from pushup.outbox.sqlalchemy import add, metadata
 from tests.client.simulated_driver import HANGS, REFUSED, RESET, Reply, answer
 from tests.outbox.simulated_pushup import SimulatedPushUp
@@ -387,6 +389,21 @@ def test_a_relay_that_was_overtaken_changes_nothing(
     until_idle(other)
     assert server.messages == ["a", "b", "c", "d"]
     assert len(server.producers) == 1
+
+
+def test_only_what_was_published_is_deleted(database: Database) -> None:
+    """Also late, when another relay has given the same numbers to other rows, under a new name."""
+    with closing(database.connect()) as connection:
+        rows = Rows(connection)
+        epoch = rows.take("one", 0.0) or 0
+        database.add("a", "b", "c")
+        database.run("UPDATE pushup_outbox SET id = 9 WHERE id = 2")  # its transaction has not been committed yet
+        published = rows.batch(epoch, 3.0, 2)
+        database.run("UPDATE pushup_outbox SET id = 2 WHERE id = 9")
+        rows.rename(epoch)
+        assert [row.id for row in rows.batch(epoch, 3.0).rows] == [1, 2, 3]
+        rows.delete(published)
+        assert (2,) in database.run("SELECT id FROM pushup_outbox")
 
 
 def test_an_idle_relay_keeps_its_lease(database: Database, start: Callable[[], Relay]) -> None:
