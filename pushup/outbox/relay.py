@@ -124,7 +124,7 @@ class Relay:
                 self._refused(rows, epoch, batch, error)
             else:
                 raise
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the second: JSON that nests too deeply for Python
             self._refused(rows, epoch, batch, error)
         else:
             if published[0].after_loss:
@@ -186,7 +186,9 @@ def _is_about_rows(error: ClientError) -> bool:
 
 
 def _message(row: Row) -> NewMessage:
-    """Raises: ValueError if the row has no JSON, because something else than this package wrote it."""
+    """Raises: ValueError or RecursionError if the row has no JSON, because something else than this package wrote it,
+    or it nests too deeply.
+    """
     message: NewMessage = {"channels": json.loads(row.channels), "data": json.loads(row.data)}
     if row.event:
         message["event"] = row.event

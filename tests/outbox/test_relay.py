@@ -219,14 +219,15 @@ def test_a_refused_row_is_marked_and_the_others_go_on(
     database.add(0, 1, "large", 3)
     database.add("secret", channels="closed")
     database.add(5)
-    database.run("INSERT INTO pushup_outbox (channels, data) VALUES ('[\"news\"]', 'no JSON')")
-    database.add(*range(7, 150))
+    for data in ("no JSON", "[" * 100_000 + "]" * 100_000):
+        database.run(f"INSERT INTO pushup_outbox (channels, data) VALUES ('[\"news\"]', '{data}')")
+    database.add(*range(8, 150))
     relay = start()
     until_idle(relay)
-    assert server.messages == [0, 1, 3, 5, *range(7, 150)]
-    assert [row[0] for row in database.run("SELECT id FROM pushup_outbox WHERE error IS NOT NULL")] == [3, 5, 7]
+    assert server.messages == [0, 1, 3, 5, *range(8, 150)]
+    assert [row[0] for row in database.run("SELECT id FROM pushup_outbox WHERE error IS NOT NULL")] == [3, 5, 7, 8]
     assert len(server.producers) == 1
-    assert [record.levelno for record in caplog.records].count(logging.ERROR) == 3
+    assert [record.levelno for record in caplog.records].count(logging.ERROR) == 4
     assert server.sizes[-1] > 1, "rows are published together again"
     database.run("UPDATE pushup_outbox SET error = NULL, data = '2' WHERE id = 3")
     until_idle(relay)
