@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from django.core.handlers.base import BaseHandler
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
+from django.db.backends.signals import connection_created
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
@@ -224,13 +226,37 @@ def test_a_message_is_checked_once() -> None:
         assert dumps.call_count == 1
 
 
+def relay_connection(wrapper: Any) -> Any:
+    """What the relay's command gets from the database."""
+    made: list[Any] = []
+    run = lambda connect, *_, **__: made.append(connect())  # noqa: E731
+    with patch.multiple(pushup_outbox, connections={"default": wrapper}, run=run):
+        call_command(pushup_outbox.Command(), URL)
+    return made[0]
+
+
 def test_a_relay_whose_database_has_a_pool() -> None:
     """It connects by itself: a pool gets no closed connection back, and soon has none to lend."""
-    given = {"NAME": "shop", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "TIME_ZONE": None}
-    wrapper = DatabaseWrapper({**given, "OPTIONS": {"pool": True, "sslmode": "require"}})
+    options = {"pool": True, "sslmode": "require"}
+    wrapper = DatabaseWrapper({**connection.settings_dict, "NAME": "shop", "OPTIONS": options})
     connect = MagicMock()
-    module = patch.multiple(pushup_outbox, connections={"default": wrapper}, run=lambda connect, *_, **__: connect())
-    with module, patch("psycopg.connect", connect):
-        call_command(pushup_outbox.Command(), URL)
+    connect.return_value.info.server_version = 170000
+    with patch("psycopg.connect", connect):
+        relay_connection(wrapper)
     assert connect.call_args.kwargs["sslmode"] == "require"
     assert wrapper.settings_dict["OPTIONS"]["pool"], "the application goes on with it"
+
+
+def test_a_relay_connects_as_the_application_does() -> None:
+    """Roles and receivers that prepare a connection of the application prepare the relay's."""
+
+    def prepare(connection: Any, **_more: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA cache_size = 77")
+
+    connection_created.connect(prepare)
+    try:
+        with closing(relay_connection(connection)) as made:
+            assert made.execute("PRAGMA cache_size").fetchone() == (77,)
+    finally:
+        connection_created.disconnect(prepare)
