@@ -24,6 +24,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
 from django.urls import path
+from django.views import View
 
 from pushup.client import Client
 from pushup.frameworks.django import live, may_poll, publish_on_commit
@@ -126,6 +127,23 @@ def test_the_cursor_is_older_than_the_list(pushup: Client, kind: str) -> None:
     assert made.pushup.config["channels"] == ["news", "team:3"]
     answer = pushup.poll("news", made.pushup.config["cursor"], timeout=0)
     assert [message.data for message in answer.messages] == ["meanwhile"]
+
+
+def test_an_async_view_of_a_class() -> None:
+    """Nothing blocks its event loop: Django does not let it look for the user there."""
+
+    class Page(View):  # type: ignore[misc]  # Django has no types
+        async def get(self, request: HttpRequest) -> HttpResponse:
+            return HttpResponse(request.user.pk)
+
+    async def auser() -> Any:
+        return SimpleNamespace(is_authenticated=True, pk="7")
+
+    made = RequestFactory().get("/")
+    made.auser = auser
+    with patch("pushup.frameworks.django.views.site"):
+        response = asyncio.run(live("news")(Page.as_view())(made))
+    assert response.content == b"7"
 
 
 @pytest.mark.processes
