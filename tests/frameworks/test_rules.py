@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -210,6 +212,32 @@ def test_a_publisher_that_is_closed() -> None:
         assert threading.active_count() == before
     assert client.published == [0, 1, 2]
     publisher.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_process_that_is_forked() -> None:
+    """The child publishes its own messages, and not those that wait in the parent."""
+    client = Held()
+    publisher = Publisher(client)
+    for number in range(3):
+        publisher.publish(Outgoing("news", number))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            client.may = threading.Event()
+            client.may.set()
+            publisher.publish(Outgoing("news", "of the child"))
+            os.write(writing, json.dumps([publisher.flush(5.0), client.published]).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as told:
+        assert json.load(told) == [True, ["of the child"]]
+    os.waitpid(child, 0)
+    client.may.set()
+    assert publisher.flush(60.0)
+    assert client.published == [0, 1, 2]
 
 
 def may_read(user: str, channel: str) -> bool:
