@@ -51,7 +51,10 @@ class Relay:
         self._woken.set()
 
     def stop(self) -> None:
-        """End `run` within a second; from any thread, or a signal handler (so it takes no lock)."""
+        """End `run` within a second, or when the database answers.
+
+        From any thread, or a signal handler: so it takes no lock.
+        """
         self.is_stopped = True
         self._client.stop()
 

@@ -255,13 +255,14 @@ def relay_connection(wrapper: Any) -> Any:
 
 def test_a_relay_whose_database_has_a_pool() -> None:
     """It connects by itself: a pool gets no closed connection back, and soon has none to lend."""
-    options = {"pool": True, "sslmode": "require"}
+    options = {"pool": True, "sslmode": "require", "connect_timeout": 9}
     wrapper = DatabaseWrapper({**connection.settings_dict, "NAME": "shop", "OPTIONS": options})
     connect = MagicMock()
     connect.return_value.info.server_version = 170000
     with patch("psycopg.connect", connect):
         relay_connection(wrapper)
-    assert connect.call_args.kwargs["sslmode"] == "require"
+    given = connect.call_args.kwargs
+    assert (given["sslmode"], given["connect_timeout"], given["tcp_user_timeout"]) == ("require", 9, 10_000)
     assert wrapper.settings_dict["OPTIONS"]["pool"], "the application goes on with it"
 
 

@@ -23,7 +23,7 @@ from sqlalchemy.pool import NullPool
 
 from pushup.client import Client, Message
 from pushup.outbox import Relay
-from pushup.outbox.database import LISTEN_SECONDS, connector, poke_on_notify
+from pushup.outbox.database import LISTEN_SECONDS, POSTGRES_OPTIONS, connector, poke_on_notify
 from pushup.outbox.rows import Rows
 from pushup.outbox.sqlalchemy import add, metadata, outbox, producer
 from tests.outbox.kills import run
@@ -130,6 +130,13 @@ def test_a_relay_whose_machine_is_gone(shared: Postgres, engine: Engine) -> None
         with pytest.raises(psycopg.Error), rows._transaction():
             rows._lock(epoch, "holder = ?", "gone in the middle")
             assert others.take("other", 3.0) == epoch + 1
+
+
+def test_a_database_whose_machine_is_gone(shared: Postgres) -> None:
+    """libpq gives it up by these options: by themselves, relays would wait for TCP, and none could take over."""
+    with closing(connector(shared.url)()) as connection:
+        given = connection.info.get_parameters()
+    assert given.items() >= {name: str(value) for name, value in POSTGRES_OPTIONS.items()}.items()
 
 
 @pytest.fixture

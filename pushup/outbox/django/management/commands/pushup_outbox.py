@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
 from pushup.client import Client
-from pushup.outbox.database import run
+from pushup.outbox.database import POSTGRES_OPTIONS, run
 from pushup.outbox.rows import Connection
 
 
@@ -29,6 +29,9 @@ def _connect(database: str) -> Connection:
     """As the application does, with `assume_role` and the receivers of `connection_created`."""
     wrapper = connections[database].copy()
     wrapper.settings_dict["AUTOCOMMIT"] = True  # the relay begins its transactions itself
-    wrapper.settings_dict["OPTIONS"].pop("pool", None)  # it closes its connections, and returns none
+    options = wrapper.settings_dict["OPTIONS"]
+    options.pop("pool", None)  # it closes its connections, and returns none
+    if wrapper.vendor == "postgresql":
+        wrapper.settings_dict["OPTIONS"] = {**POSTGRES_OPTIONS, **options}
     wrapper.connect()
     return wrapper.connection
