@@ -28,8 +28,6 @@ from pushup.outbox.sqlalchemy import add, metadata
 from tests.client.simulated_driver import HANGS, REFUSED, RESET, Reply, answer
 from tests.outbox.simulated_pushup import SimulatedPushUp
 
-OUTBOX_LOG = "pushup.outbox"
-
 
 class Database:
     """A file of SQLite, with the application's side, and what a test does to the tables."""
