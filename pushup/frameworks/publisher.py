@@ -28,6 +28,9 @@ EXIT_SECONDS = 2.0
 HTML_EVENT = "html"
 """The event of a message that live.js puts into the page. No other message is taken for HTML."""
 
+_begins_with_id = re.compile(r"""\s*<[a-z](?:[^>"']|"[^"]*"|'[^']*')*?\sid\s*=""", re.IGNORECASE).match
+"""An element with an id, which may come after quoted values that contain anything."""
+
 _log = logging.getLogger("pushup.frameworks")
 
 _publishers: WeakSet[Publisher] = WeakSet()
@@ -49,7 +52,7 @@ class Outgoing:
             return cls(channel, json.loads(json.dumps(data, allow_nan=False)))
         if data is not None:
             raise ValueError("publish data or html, not both")
-        if not re.match(r"\s*<[^>]*\sid=", html):
+        if not _begins_with_id(html):
             raise ValueError(
                 'html must begin with an element that has an id, such as <li id="note-7">; '
                 "without one, a page that is loaded meanwhile shows it twice"

@@ -93,6 +93,8 @@ def test_a_page_with_several_lists() -> None:
     [
         (None, "<li>Hello</li>", "has an id"),
         (None, 'Hello <li id="1">', "has an id"),
+        (None, '<li title="its id=1">', "has an id"),
+        (None, '<!-- <li id="1"> -->', "has an id"),
         ("a", '<li id="1">', "not both"),
         ({1, 2}, None, "not JSON serializable"),
         ([float("nan")], None, "not JSON compliant"),
@@ -102,6 +104,12 @@ def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> Non
     """It is an error where it is called, and not later in the background."""
     with pytest.raises((ValueError, TypeError), match=says):
         Site(URL).publish("news", data, html=html)
+
+
+@pytest.mark.parametrize("html", ['\n<li id=1>', """<LI class="[&>a]:p-4" title='"' ID = "1">"""])
+def test_an_element_with_an_id(html: str) -> None:
+    """It may come after values with a > in them, such as classes of Tailwind."""
+    assert Outgoing.of("news", html=html).data == html
 
 
 def test_data_is_published_as_it_was() -> None:
