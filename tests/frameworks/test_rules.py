@@ -32,6 +32,10 @@ def channels(user: str) -> list[str]:
     return ["news", f"user:{user}"]
 
 
+async def channels_async(user: str) -> list[str]:
+    return channels(user)
+
+
 @pytest.mark.parametrize(
     ("url", "settings", "says"),
     [
@@ -42,6 +46,7 @@ def channels(user: str) -> list[str]:
         (URL, {"token_secret": SECRET}, "set both"),
         (URL, {"channels": channels}, "set both"),
         (URL, {"token_secret": SECRET, "channels": ["news"]}, "must be a function"),
+        (URL, {"token_secret": SECRET, "channels": channels_async}, "not an async one"),
     ],
 )
 def test_settings_that_cannot_be_used(url: str, settings: dict[str, Any], says: str) -> None:
@@ -56,6 +61,13 @@ def test_a_token() -> None:
     claims = jwt.decode(site.token("7", "7")["token"], SECRET, ["HS256"], audience="pushup")
     assert claims["pushup"] == {"poll": ["news", "user:7"]}
     assert (claims["iss"], claims["sub"], claims["exp"] - claims["iat"]) == ("https://app.example", "7", 300)
+
+
+def test_a_token_for_one_channel() -> None:
+    """Its name is one, and not as many as it has letters."""
+    site = Site(URL, token_secret=SECRET, channels=lambda user: f"user:{user}")
+    claims = jwt.decode(site.token("7", "7")["token"], SECRET, ["HS256"], audience="pushup")
+    assert claims["pushup"] == {"poll": ["user:7"]}
 
 
 def test_the_element_of_a_page() -> None:
