@@ -11,7 +11,7 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -178,7 +178,8 @@ class Rows:
         try:
             yield
         except BaseException:
-            self._run("ROLLBACK")
+            with suppress(Exception):  # the database may have ended it, or the connection
+                self._run("ROLLBACK")
             raise
         self._run("COMMIT")
 

@@ -433,6 +433,21 @@ def test_a_database_that_fails_is_opened_again(
     assert server.messages == ["a"]
 
 
+def test_a_database_that_ends_the_transaction(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has its reason, and not that there is nothing to roll back any more."""
+    relay = start()
+    database.add("a")
+    reason = "BEFORE UPDATE ON pushup_outbox BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END"
+    database.run(f"CREATE TRIGGER broken {reason}")
+    until_idle(relay)
+    assert "the disk is full" in caplog.text
+    database.run("DROP TRIGGER broken")
+    until_idle(relay)
+    assert server.messages == ["a"]
+
+
 def test_run_ends_after_stop(database: Database, server: SimulatedPushUp, start: Callable[[], Relay]) -> None:
     """Also while it publishes; the rows stay for the next one."""
     relay = start()
