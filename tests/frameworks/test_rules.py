@@ -118,7 +118,7 @@ def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> Non
         Site(URL).publish("news", data, html=html)
 
 
-@pytest.mark.parametrize("html", ['\n<li id=1>', """<LI class="[&>a]:p-4" title='"' ID = "1">"""])
+@pytest.mark.parametrize("html", ["\n<li id=1>", """<LI class="[&>a]:p-4" title='"' ID = "1">"""])
 def test_an_element_with_an_id(html: str) -> None:
     """It may come after values with a > in them, such as classes of Tailwind."""
     assert Outgoing.of("news", html=html).data == html
@@ -234,6 +234,7 @@ def test_a_publisher_that_is_closed() -> None:
     publisher.close()
 
 
+@pytest.mark.processes
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_process_that_is_forked() -> None:
     """The child publishes its own messages, and not those that wait in the parent."""
