@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import os
 import queue
 import re
 import threading
@@ -27,6 +28,9 @@ EXIT_SECONDS = 2.0
 HTML_EVENT = "html"
 """The event of a message that live.js puts into the page. No other message is taken for HTML."""
 
+_begins_with_id = re.compile(r"""\s*<[a-z](?:[^>"']|"[^"]*"|'[^']*')*?\sid\s*=""", re.IGNORECASE).match
+"""An element with an id, which may come after quoted values that contain anything."""
+
 _log = logging.getLogger("pushup.frameworks")
 
 _publishers: WeakSet[Publisher] = WeakSet()
@@ -48,7 +52,7 @@ class Outgoing:
             return cls(channel, json.loads(json.dumps(data, allow_nan=False)))
         if data is not None:
             raise ValueError("publish data or html, not both")
-        if not re.match(r"\s*<[^>]*\sid=", html):
+        if not _begins_with_id(html):
             raise ValueError(
                 'html must begin with an element that has an id, such as <li id="note-7">; '
                 "without one, a page that is loaded meanwhile shows it twice"
@@ -61,10 +65,18 @@ class Publisher:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._begin()
+        _publishers.add(self)
+
+    def _begin(self) -> None:
         self._queue = queue.Queue[tuple[float, Outgoing] | None](QUEUE_LIMIT)  # None ends the thread
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        _publishers.add(self)
+
+    def begin_in_child(self) -> None:
+        """Begin anew in a process that was forked: what waits is published by its parent, which has the thread."""
+        atexit.unregister(self._end)
+        self._begin()
 
     def publish(self, message: Outgoing) -> None:
         """Never waits and never fails."""
@@ -75,10 +87,10 @@ class Publisher:
                 _drop(message, f"{QUEUE_LIMIT} messages are waiting already")
                 return
             if self._thread is None:
+                thread = threading.Thread(target=self._run, name="pushup-publisher", daemon=True)
+                thread.start()
+                self._thread = thread
                 atexit.register(self._end)
-            if self._thread is None or not self._thread.is_alive():  # not alive: this process was forked
-                self._thread = threading.Thread(target=self._run, name="pushup-publisher", daemon=True)
-                self._thread.start()
 
     def flush(self, timeout: float = EXIT_SECONDS) -> bool:
         """Wait for all messages, for at most so many seconds; returns whether none is left."""
@@ -91,7 +103,7 @@ class Publisher:
         """Wait for the messages as a process that ends does, then end the thread; `publish` starts another."""
         if self.flush():
             with self._lock:
-                if self._thread is not None and self._thread.is_alive() and not self._queue.unfinished_tasks:
+                if self._thread is not None and not self._queue.unfinished_tasks:
                     self._queue.put_nowait(None)
                     self._thread.join()
                     self._thread = None
@@ -120,6 +132,14 @@ def flush_all(timeout: float) -> None:
     until = time.monotonic() + timeout
     for publisher in [*_publishers]:
         publisher.flush(until - time.monotonic())
+
+
+def _begin_in_child() -> None:
+    for publisher in [*_publishers]:
+        publisher.begin_in_child()
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _drop(message: Outgoing, why: object) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from inspect import iscoroutinefunction
 from typing import Any
 
 import jwt
@@ -160,7 +161,8 @@ class Site:
             raise ValueError("give PushUp a token secret and the function `channels` to sign tokens")
         now = int(time.time())
         claims = {**self._claims, "iat": now, "exp": now + TOKEN_SECONDS, "sub": subject}
-        rights = {"poll": list(self._channels(user))}
+        names = self._channels(user)
+        rights = {"poll": [names] if isinstance(names, str) else list(names)}
         return {"token": jwt.encode({**claims, "pushup": rights}, self._secret, algorithm="HS256")}
 
 
@@ -181,8 +183,9 @@ def problems(url: Any, key: Any, token_secret: Any, channels: Any) -> Iterable[s
         yield f"the token secret is shorter than {SECRET_BYTES} bytes: make one with `openssl rand -hex 32`"
     if bool(token_secret) != (channels is not None):
         yield "a token secret and the function `channels` need each other: set both for private channels, or neither"
-    elif channels is not None and not callable(channels):
-        yield f"`channels` must be a function that returns which channels a user may poll, and is {channels!r}"
+    elif channels is not None and (not callable(channels) or iscoroutinefunction(channels)):
+        text = "`channels` must be a function, not an async one, that returns which channels a user may poll"
+        yield f"{text}, and is {channels!r}"
 
 
 def decision(allowed: Collection[object] | None, user: Any) -> tuple[int, dict[str, Any]]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from typing import Any
 from urllib.parse import unquote
 
 from pushup.client import Client
@@ -18,6 +19,14 @@ from pushup.outbox.rows import Connection
 
 LISTEN_SECONDS = 1.0
 """How often the one who listens looks whether the relay was stopped."""
+
+POSTGRES_OPTIONS: dict[str, Any] = {
+    "connect_timeout": 5,  # seconds, as the next two
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "tcp_user_timeout": 10_000,  # milliseconds
+}
+"""A PostgreSQL whose machine is gone is given up within 15 s; TCP would wait for 15 min, and in a query for hours."""
 
 _log = logging.getLogger("pushup.outbox")
 
@@ -36,7 +45,7 @@ def connector(url: str) -> Callable[[], Connection]:
                 import psycopg
             except ImportError:
                 raise ValueError("the driver for PostgreSQL is missing: pip install 'psycopg[binary]'") from None
-            return partial(psycopg.connect, f"postgresql://{rest}", connect_timeout=5)
+            return partial(psycopg.connect, f"postgresql://{rest}", **POSTGRES_OPTIONS)
     raise ValueError(
         f"{scheme!r} is not the URL of a database with an outbox; use postgresql://USER@HOST/NAME or sqlite:///PATH"
     )

@@ -51,7 +51,10 @@ class Relay:
         self._woken.set()
 
     def stop(self) -> None:
-        """End `run` within a second; from any thread, or a signal handler (so it takes no lock)."""
+        """End `run` within a second, or when the database answers.
+
+        From any thread, or a signal handler: so it takes no lock.
+        """
         self.is_stopped = True
         self._client.stop()
 
@@ -124,7 +127,7 @@ class Relay:
                 self._refused(rows, epoch, batch, error)
             else:
                 raise
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the second: JSON that nests too deeply for Python
             self._refused(rows, epoch, batch, error)
         else:
             if published[0].after_loss:
@@ -186,7 +189,9 @@ def _is_about_rows(error: ClientError) -> bool:
 
 
 def _message(row: Row) -> NewMessage:
-    """Raises: ValueError if the row has no JSON, because something else than this package wrote it."""
+    """Raises: ValueError or RecursionError if the row has no JSON, because something else than this package wrote it,
+    or it nests too deeply.
+    """
     message: NewMessage = {"channels": json.loads(row.channels), "data": json.loads(row.data)}
     if row.event:
         message["event"] = row.event

@@ -11,7 +11,7 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,9 @@ BATCH_ROWS = 100
 
 BATCH_BYTES = 256 * 1024
 """Of data and channels; a quarter of the server's `body_limit_bytes`, for the JSON around them takes room."""
+
+SILENT_SECONDS = 3
+"""PostgreSQL ends a transaction whose relay is silent for so long: its machine may be gone, and it holds a lock."""
 
 Connection = Any
 """A connection of the DB-API (PEP 249): of psycopg, psycopg2 or sqlite3."""
@@ -62,14 +65,21 @@ class Rows:
             self._now = "((julianday('now') - 2440587.5) * 86400.0)"
         else:
             connection.autocommit = True
-            self._mark, self._begin = "%s", "BEGIN ISOLATION LEVEL READ COMMITTED"
+            self._mark = "%s"
+            self._begin = (
+                "BEGIN ISOLATION LEVEL READ COMMITTED;"
+                f" SET LOCAL idle_in_transaction_session_timeout = '{SILENT_SECONDS}s'"
+            )
             self._now = "extract(epoch from clock_timestamp())"
 
     def close(self) -> None:
         self._connection.close()
 
     def take(self, holder: str, seconds: float) -> int | None:
-        """Take the lease if it has ended, which raises the epoch. Returns the epoch; None if another has the lease."""
+        """Take the lease if it has ended, which raises the epoch. Returns the epoch; None if another has the lease.
+
+        One that lasts for longer than any is of a clock that has been set back since, and has ended as well.
+        """
         self._run(
             "INSERT INTO pushup_outbox_producer (id, name, epoch, next_sequence, holder, lease_until)"
             " VALUES (1, ?, 0, 0, '', 0) ON CONFLICT (id) DO NOTHING",
@@ -77,8 +87,8 @@ class Rows:
         )
         taken = self._run(
             "UPDATE pushup_outbox_producer SET epoch = epoch + 1, holder = ?, lease_until = NOW + ?"
-            " WHERE id = 1 AND lease_until <= NOW RETURNING epoch",
-            holder, seconds,
+            " WHERE id = 1 AND (lease_until <= NOW OR lease_until > NOW + ?) RETURNING epoch",
+            holder, seconds, seconds,
         )  # fmt: skip
         return int(taken[0][0]) if taken else None
 
@@ -120,12 +130,14 @@ class Rows:
     def delete(self, batch: Batch) -> None:
         """Delete the rows of a batch that was acknowledged.
 
-        It needs no epoch: whoever deletes them twice deletes nothing more, because a row keeps its number until it is
-        taken back, and then it has been refused, not acknowledged.
+        It needs no epoch: these were published, whoever has the lease now. Not their ids alone: SQLite gives those of
+        deleted rows to others. Nor their numbers: under a new name, others have them.
         """
-        first, last = batch.rows[0], batch.rows[-1]
-        self._run("DELETE FROM pushup_outbox WHERE sequence BETWEEN ? AND ? AND id BETWEEN ? AND ?",
-                  first.sequence, last.sequence, first.id, last.id)  # fmt: skip
+        marks = ", ".join("?" * len(batch.rows))
+        self._run(
+            f"DELETE FROM pushup_outbox WHERE sequence BETWEEN ? AND ? AND id IN ({marks})",  # noqa: S608
+            batch.rows[0].sequence, batch.rows[-1].sequence, *(row.id for row in batch.rows),
+        )  # fmt: skip
 
     def take_back(self, epoch: int, batch: Batch, refused: tuple[Row, str] | None = None) -> None:
         """Take the numbers of a batch back, none of which was published.
@@ -166,7 +178,8 @@ class Rows:
         try:
             yield
         except BaseException:
-            self._run("ROLLBACK")
+            with suppress(Exception):  # the database may have ended it, or the connection
+                self._run("ROLLBACK")
             raise
         self._run("COMMIT")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import closing
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +19,12 @@ from django.core.handlers.base import BaseHandler
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
+from django.db.backends.signals import connection_created
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
 from django.urls import path
+from django.views import View
 
 from pushup.client import Client
 from pushup.frameworks.django import live, may_poll, publish_on_commit
@@ -126,6 +129,23 @@ def test_the_cursor_is_older_than_the_list(pushup: Client, kind: str) -> None:
     assert [message.data for message in answer.messages] == ["meanwhile"]
 
 
+def test_an_async_view_of_a_class() -> None:
+    """Nothing blocks its event loop: Django does not let it look for the user there."""
+
+    class Page(View):  # type: ignore[misc]  # Django has no types
+        async def get(self, request: HttpRequest) -> HttpResponse:
+            return HttpResponse(request.user.pk)
+
+    async def auser() -> Any:
+        return SimpleNamespace(is_authenticated=True, pk="7")
+
+    made = RequestFactory().get("/")
+    made.auser = auser
+    with patch("pushup.frameworks.django.views.site"):
+        response = asyncio.run(live("news")(Page.as_view())(made))
+    assert response.content == b"7"
+
+
 @pytest.mark.processes
 def test_an_async_view_of_an_asgi_application(pushup: Client) -> None:
     """The page has its cursor, and the arguments of its path."""
@@ -224,13 +244,38 @@ def test_a_message_is_checked_once() -> None:
         assert dumps.call_count == 1
 
 
+def relay_connection(wrapper: Any) -> Any:
+    """What the relay's command gets from the database."""
+    made: list[Any] = []
+    run = lambda connect, *_, **__: made.append(connect())  # noqa: E731
+    with patch.multiple(pushup_outbox, connections={"default": wrapper}, run=run):
+        call_command(pushup_outbox.Command(), URL)
+    return made[0]
+
+
 def test_a_relay_whose_database_has_a_pool() -> None:
     """It connects by itself: a pool gets no closed connection back, and soon has none to lend."""
-    given = {"NAME": "shop", "USER": "", "PASSWORD": "", "HOST": "", "PORT": "", "TIME_ZONE": None}
-    wrapper = DatabaseWrapper({**given, "OPTIONS": {"pool": True, "sslmode": "require"}})
+    options = {"pool": True, "sslmode": "require", "connect_timeout": 9}
+    wrapper = DatabaseWrapper({**connection.settings_dict, "NAME": "shop", "OPTIONS": options})
     connect = MagicMock()
-    module = patch.multiple(pushup_outbox, connections={"default": wrapper}, run=lambda connect, *_, **__: connect())
-    with module, patch("psycopg.connect", connect):
-        call_command(pushup_outbox.Command(), URL)
-    assert connect.call_args.kwargs["sslmode"] == "require"
+    connect.return_value.info.server_version = 170000
+    with patch("psycopg.connect", connect):
+        relay_connection(wrapper)
+    given = connect.call_args.kwargs
+    assert (given["sslmode"], given["connect_timeout"], given["tcp_user_timeout"]) == ("require", 9, 10_000)
     assert wrapper.settings_dict["OPTIONS"]["pool"], "the application goes on with it"
+
+
+def test_a_relay_connects_as_the_application_does() -> None:
+    """Roles and receivers that prepare a connection of the application prepare the relay's."""
+
+    def prepare(connection: Any, **_more: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA cache_size = 77")
+
+    connection_created.connect(prepare)
+    try:
+        with closing(relay_connection(connection)) as made:
+            assert made.execute("PRAGMA cache_size").fetchone() == (77,)
+    finally:
+        connection_created.disconnect(prepare)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +32,10 @@ def channels(user: str) -> list[str]:
     return ["news", f"user:{user}"]
 
 
+async def channels_async(user: str) -> list[str]:
+    return channels(user)
+
+
 @pytest.mark.parametrize(
     ("url", "settings", "says"),
     [
@@ -40,6 +46,7 @@ def channels(user: str) -> list[str]:
         (URL, {"token_secret": SECRET}, "set both"),
         (URL, {"channels": channels}, "set both"),
         (URL, {"token_secret": SECRET, "channels": ["news"]}, "must be a function"),
+        (URL, {"token_secret": SECRET, "channels": channels_async}, "not an async one"),
     ],
 )
 def test_settings_that_cannot_be_used(url: str, settings: dict[str, Any], says: str) -> None:
@@ -54,6 +61,13 @@ def test_a_token() -> None:
     claims = jwt.decode(site.token("7", "7")["token"], SECRET, ["HS256"], audience="pushup")
     assert claims["pushup"] == {"poll": ["news", "user:7"]}
     assert (claims["iss"], claims["sub"], claims["exp"] - claims["iat"]) == ("https://app.example", "7", 300)
+
+
+def test_a_token_for_one_channel() -> None:
+    """Its name is one, and not as many as it has letters."""
+    site = Site(URL, token_secret=SECRET, channels=lambda user: f"user:{user}")
+    claims = jwt.decode(site.token("7", "7")["token"], SECRET, ["HS256"], audience="pushup")
+    assert claims["pushup"] == {"poll": ["user:7"]}
 
 
 def test_the_element_of_a_page() -> None:
@@ -91,6 +105,8 @@ def test_a_page_with_several_lists() -> None:
     [
         (None, "<li>Hello</li>", "has an id"),
         (None, 'Hello <li id="1">', "has an id"),
+        (None, '<li title="its id=1">', "has an id"),
+        (None, '<!-- <li id="1"> -->', "has an id"),
         ("a", '<li id="1">', "not both"),
         ({1, 2}, None, "not JSON serializable"),
         ([float("nan")], None, "not JSON compliant"),
@@ -100,6 +116,12 @@ def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> Non
     """It is an error where it is called, and not later in the background."""
     with pytest.raises((ValueError, TypeError), match=says):
         Site(URL).publish("news", data, html=html)
+
+
+@pytest.mark.parametrize("html", ["\n<li id=1>", """<LI class="[&>a]:p-4" title='"' ID = "1">"""])
+def test_an_element_with_an_id(html: str) -> None:
+    """It may come after values with a > in them, such as classes of Tailwind."""
+    assert Outgoing.of("news", html=html).data == html
 
 
 def test_data_is_published_as_it_was() -> None:
@@ -210,6 +232,33 @@ def test_a_publisher_that_is_closed() -> None:
         assert threading.active_count() == before
     assert client.published == [0, 1, 2]
     publisher.close()
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_process_that_is_forked() -> None:
+    """The child publishes its own messages, and not those that wait in the parent."""
+    client = Held()
+    publisher = Publisher(client)
+    for number in range(3):
+        publisher.publish(Outgoing("news", number))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            client.may = threading.Event()
+            client.may.set()
+            publisher.publish(Outgoing("news", "of the child"))
+            os.write(writing, json.dumps([publisher.flush(5.0), client.published]).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as told:
+        assert json.load(told) == [True, ["of the child"]]
+    os.waitpid(child, 0)
+    client.may.set()
+    assert publisher.flush(60.0)
+    assert client.published == [0, 1, 2]
 
 
 def may_read(user: str, channel: str) -> bool:

@@ -19,7 +19,6 @@ class SimulatedPushUp:
     producers: dict[str, tuple[int, int, list[Any], dict[str, Any]]] = field(default_factory=dict)
     """Of each: its epoch, the number of its last publication's first message, those messages, the answer."""
     sizes: list[int] = field(default_factory=list)
-    lost: bool = False
     fault: Callable[[Callable[[], Reply]], Reply] = lambda publish: publish()
 
     def client(self) -> Client:
@@ -43,12 +42,12 @@ class SimulatedPushUp:
             return answer(201, before)
         if first + len(messages) <= known_first:
             return answer(200, {"duplicate": True})
-        if first != expected and not (self.lost and first > expected):
+        if first != expected:
             return _problem(409, "producer-sequence", field="producer.sequence", next=expected)
         unknown = name not in self.producers
         ids = [f"e-{len(self.messages) + number}" for number in range(len(messages))]
         given = {"ids": ids, "time": 1.0, "cursor": ids[-1]}
-        given |= {"after_loss": True} if (unknown and first) or first > expected else {}
+        given |= {"after_loss": True} if unknown and first else {}
         self.messages += [message["data"] for message in messages]
         self.sizes.append(len(messages))
         self.producers[name] = (epoch, first, messages, given)

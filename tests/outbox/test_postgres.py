@@ -10,10 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import psycopg
 import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -21,7 +23,8 @@ from sqlalchemy.pool import NullPool
 
 from pushup.client import Client, Message
 from pushup.outbox import Relay
-from pushup.outbox.database import LISTEN_SECONDS, connector, poke_on_notify
+from pushup.outbox.database import LISTEN_SECONDS, POSTGRES_OPTIONS, connector, poke_on_notify
+from pushup.outbox.rows import Rows
 from pushup.outbox.sqlalchemy import add, metadata, outbox, producer
 from tests.outbox.kills import run
 from tests.outbox.postgres_server import Postgres, postgres
@@ -115,6 +118,32 @@ def test_two_relays_give_no_number_twice(shared: Postgres, engine: Engine) -> No
     for thread in threads:
         thread.join()
     assert server.messages == list(range(60))
+
+
+def test_a_relay_whose_machine_is_gone(shared: Postgres, engine: Engine) -> None:
+    """It holds no lock for long, also if it was in a transaction: PostgreSQL hears nothing of its end."""
+    taken: list[int | None] = []
+
+    class SilentCursor(psycopg.Cursor[Any]):
+        def execute(self, query: Any, *given: Any, **more: Any) -> Any:
+            if "SET next_sequence" in query:
+                taken.append(others.take("other", 3.0))
+            return super().execute(query, *given, **more)
+
+    other = psycopg.connect(shared.url, options="-c lock_timeout=20s")
+    with closing(psycopg.connect(shared.url, cursor_factory=SilentCursor)) as gone, closing(other):
+        rows, others = Rows(gone), Rows(other)
+        epoch = rows.take("gone", 0.0) or 0
+        with suppress(psycopg.Error):
+            rows.batch(epoch, 0.0)
+    assert taken == [epoch + 1]
+
+
+def test_a_database_whose_machine_is_gone(shared: Postgres) -> None:
+    """libpq gives it up by these options: by themselves, relays would wait for TCP, and none could take over."""
+    with closing(connector(shared.url)()) as connection:
+        given = connection.info.get_parameters()
+    assert given.items() >= {name: str(value) for name, value in POSTGRES_OPTIONS.items()}.items()
 
 
 @pytest.fixture

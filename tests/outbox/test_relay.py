@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -22,11 +23,10 @@ from pushup.client import Client, Published
 from pushup.frameworks.publisher import Outgoing, Publisher
 from pushup.outbox import Relay
 from pushup.outbox import relay as relay_module
+from pushup.outbox.rows import Rows
 from pushup.outbox.sqlalchemy import add, metadata
 from tests.client.simulated_driver import HANGS, REFUSED, RESET, Reply, answer
 from tests.outbox.simulated_pushup import SimulatedPushUp
-
-OUTBOX_LOG = "pushup.outbox"
 
 
 class Database:
@@ -217,14 +217,15 @@ def test_a_refused_row_is_marked_and_the_others_go_on(
     database.add(0, 1, "large", 3)
     database.add("secret", channels="closed")
     database.add(5)
-    database.run("INSERT INTO pushup_outbox (channels, data) VALUES ('[\"news\"]', 'no JSON')")
-    database.add(*range(7, 150))
+    for data in ("no JSON", "[" * 100_000 + "]" * 100_000):
+        database.run(f"INSERT INTO pushup_outbox (channels, data) VALUES ('[\"news\"]', '{data}')")
+    database.add(*range(8, 150))
     relay = start()
     until_idle(relay)
-    assert server.messages == [0, 1, 3, 5, *range(7, 150)]
-    assert [row[0] for row in database.run("SELECT id FROM pushup_outbox WHERE error IS NOT NULL")] == [3, 5, 7]
+    assert server.messages == [0, 1, 3, 5, *range(8, 150)]
+    assert [row[0] for row in database.run("SELECT id FROM pushup_outbox WHERE error IS NOT NULL")] == [3, 5, 7, 8]
     assert len(server.producers) == 1
-    assert [record.levelno for record in caplog.records].count(logging.ERROR) == 3
+    assert [record.levelno for record in caplog.records].count(logging.ERROR) == 4
     assert server.sizes[-1] > 1, "rows are published together again"
     database.run("UPDATE pushup_outbox SET error = NULL, data = '2' WHERE id = 3")
     until_idle(relay)
@@ -353,6 +354,17 @@ def test_one_relay_works_at_a_time(database: Database, server: SimulatedPushUp, 
     assert server.messages == ["a", "b"]
 
 
+def test_a_clock_that_was_set_back_keeps_nobody_waiting(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """The lease of a relay that is gone would last until the clock is there again, in an hour."""
+    until_idle(start())
+    database.run("UPDATE pushup_outbox_producer SET lease_until = lease_until + 3600")
+    database.add("a")
+    until_idle(start())
+    assert server.messages == ["a"]
+
+
 def test_a_relay_that_was_overtaken_changes_nothing(
     database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
 ) -> None:
@@ -376,6 +388,21 @@ def test_a_relay_that_was_overtaken_changes_nothing(
     until_idle(other)
     assert server.messages == ["a", "b", "c", "d"]
     assert len(server.producers) == 1
+
+
+def test_only_what_was_published_is_deleted(database: Database) -> None:
+    """Also late, when another relay has given the same numbers to other rows, under a new name."""
+    with closing(database.connect()) as connection:
+        rows = Rows(connection)
+        epoch = rows.take("one", 0.0) or 0
+        database.add("a", "b", "c")
+        database.run("UPDATE pushup_outbox SET id = 9 WHERE id = 2")  # its transaction has not been committed yet
+        published = rows.batch(epoch, 3.0, 2)
+        database.run("UPDATE pushup_outbox SET id = 2 WHERE id = 9")
+        rows.rename(epoch)
+        assert [row.id for row in rows.batch(epoch, 3.0).rows] == [1, 2, 3]
+        rows.delete(published)
+        assert (2,) in database.run("SELECT id FROM pushup_outbox")
 
 
 def test_an_idle_relay_keeps_its_lease(database: Database, start: Callable[[], Relay]) -> None:
@@ -402,6 +429,21 @@ def test_a_database_that_fails_is_opened_again(
     assert [relay.step() > 0 for _ in range(3)] == [True] * 3
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
     database.run("ALTER TABLE gone RENAME TO pushup_outbox")
+    until_idle(relay)
+    assert server.messages == ["a"]
+
+
+def test_a_database_that_ends_the_transaction(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has its reason, and not that there is nothing to roll back any more."""
+    relay = start()
+    database.add("a")
+    reason = "BEFORE UPDATE ON pushup_outbox BEGIN SELECT RAISE(ROLLBACK, 'the disk is full'); END"
+    database.run(f"CREATE TRIGGER broken {reason}")
+    until_idle(relay)
+    assert "the disk is full" in caplog.text
+    database.run("DROP TRIGGER broken")
     until_idle(relay)
     assert server.messages == ["a"]
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Callable
 from functools import wraps
-from inspect import iscoroutinefunction
 from typing import Any
 
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.base import BaseHandler
 from django.db import connections, transaction

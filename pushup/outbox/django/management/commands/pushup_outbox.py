@@ -9,7 +9,8 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import connections
 
 from pushup.client import Client
-from pushup.outbox.database import run
+from pushup.outbox.database import POSTGRES_OPTIONS, run
+from pushup.outbox.rows import Connection
 
 
 class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
@@ -21,10 +22,16 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         parser.add_argument("--listen", action="store_true", help="publish at once what PostgreSQL notifies of")
 
     def handle(self, *_: Any, url: list[str], database: str, listen: bool, **__: Any) -> None:
-        wrapper = connections[database].copy()
-        wrapper.settings_dict["OPTIONS"].pop("pool", None)  # the relay closes its connections, and returns none
-        run(
-            lambda: wrapper.get_new_connection(wrapper.get_connection_params()),
-            Client(url, os.environ.get("PUSHUP_KEY")),
-            listen=listen,
-        )
+        run(lambda: _connect(database), Client(url, os.environ.get("PUSHUP_KEY")), listen=listen)
+
+
+def _connect(database: str) -> Connection:
+    """As the application does, with `assume_role` and the receivers of `connection_created`."""
+    wrapper = connections[database].copy()
+    wrapper.settings_dict["AUTOCOMMIT"] = True  # the relay begins its transactions itself
+    options = wrapper.settings_dict["OPTIONS"]
+    options.pop("pool", None)  # it closes its connections, and returns none
+    if wrapper.vendor == "postgresql":
+        wrapper.settings_dict["OPTIONS"] = {**POSTGRES_OPTIONS, **options}
+    wrapper.connect()
+    return wrapper.connection
