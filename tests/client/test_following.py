@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pushup.client import ClientError, Item, Message
+from pushup.client import Client, ClientError, Item, Message
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -396,6 +397,18 @@ def test_who_stops_iterating_closes_the_stream(make: MakeClient) -> None:
     assert driver.open == {1}
     items.close()  # type: ignore[attr-defined]  # it is a generator
     assert driver.open == set()
+
+
+def test_a_blocking_client_in_an_event_loop() -> None:
+    """What it follows is not the loop's, which would close it at its own end."""
+    driver = SimulatedDriver(a=[stream(event(1), event(2), closes=False)])
+    items = Client("unix:a", driver=driver).follow("a")
+
+    async def first() -> list[Any]:
+        return data_of(islice(items, 1))
+
+    assert asyncio.run(first()) == [1]
+    assert data_of(islice(items, 1)) == [2]
 
 
 @pytest.mark.parametrize("batch", range(8))
