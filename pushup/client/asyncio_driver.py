@@ -24,12 +24,11 @@ class AsyncioDriver(Driver):
     """Waits in the event loop that runs."""
 
     def __init__(self) -> None:
-        self._is_stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits: set[asyncio.Timeout] = set()
 
     def stop(self) -> None:
-        self._is_stopped = True
+        self.is_stopped = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._end_waits)
@@ -42,9 +41,9 @@ class AsyncioDriver(Driver):
     @asynccontextmanager
     async def until(self, until: float) -> AsyncIterator[None]:
         """End what is awaited inside. Raises: TimeoutError at this time; Stopped."""
-        if self._is_stopped:
+        self._loop = asyncio.get_running_loop()  # before the look at `is_stopped`: another thread may stop now
+        if self.is_stopped:
             raise Stopped
-        self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(until - time.monotonic()) as wait:
                 self._waits.add(wait)
@@ -53,7 +52,7 @@ class AsyncioDriver(Driver):
                 finally:
                     self._waits.discard(wait)
         except TimeoutError:
-            if self._is_stopped:
+            if self.is_stopped:
                 raise Stopped from None
             raise
 

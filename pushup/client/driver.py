@@ -44,6 +44,9 @@ class Connection(Protocol):
 class Driver(Protocol):
     """A clock, chance, and connections. Waits end as those of a Connection."""
 
+    is_stopped: bool = False
+    """Whether `stop` was called."""
+
     def now(self) -> float:
         """Monotonic seconds."""
         return time.monotonic()
@@ -101,11 +104,10 @@ class BlockingDriver(Driver):
     """Waits by blocking the thread, in steps: only a flag can be set safely by a signal handler."""
 
     def __init__(self) -> None:
-        self._is_stopped = False
         self._thread = threading.local()
 
     def stop(self) -> None:
-        self._is_stopped = True
+        self.is_stopped = True
 
     async def sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -175,7 +177,7 @@ class BlockingDriver(Driver):
     def step(self, until: float) -> float:
         """How long to wait now, at most. Raises: TimeoutError if no longer; Stopped."""
         ended: Future[None] | None = getattr(self._thread, "future", None)
-        if self._is_stopped or (ended is not None and ended.cancelled()):
+        if self.is_stopped or (ended is not None and ended.cancelled()):
             raise Stopped
         left = until - time.monotonic()
         if left <= 0:

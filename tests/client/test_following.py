@@ -382,6 +382,19 @@ def test_a_stop(make: MakeClient, transport: Any, reply: Reply, waits: int) -> N
     assert driver.open == set()
 
 
+@pytest.mark.parametrize("transport", ["stream", "poll"])
+def test_a_stop_while_the_program_works(make: MakeClient, transport: Any) -> None:
+    """Nothing more is yielded, also of what has come already."""
+    at_once = b"".join(piece for _, piece in stream(*map(event, range(9))).pieces if isinstance(piece, bytes))
+    driver = SimulatedDriver(a=[Reply([(0.0, at_once)]) if transport == "stream" else polled("e-9", *range(9))])
+    client = make("unix:a", driver=driver)
+    items = client.follow("a", transport=transport)
+    assert data_of(islice(items, 2)) == [0, 1]
+    client.stop()
+    assert list(items) == []
+    assert driver.open == set() or transport == "poll"
+
+
 def test_a_stop_by_whoever_is_told_of_trouble(make: MakeClient) -> None:
     """Ends it before the pause."""
     driver = SimulatedDriver(a=[REFUSED] * 9)
