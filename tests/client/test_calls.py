@@ -414,6 +414,26 @@ def test_a_token_function_that_hangs_is_not_called_again_meanwhile(make: MakeCli
     assert (len(calls), driver.time) == (1, 1015.0)
 
 
+def test_a_token_that_came_too_late(make: MakeClient) -> None:
+    """The next call has it at once, and another one if it has ended meanwhile. One that was cancelled never comes."""
+    fetching = [Future[str](), Future[str](), Future[str]()]
+
+    class Slow(SimulatedDriver):
+        def start(self, function: Any) -> Future[Any]:
+            return function()
+
+    driver = Slow(a=[REFUSALS["expired"], DONE])
+    client = make("unix:a", token=tokens(*fetching), driver=driver, patience=0.0)
+    error_of(lambda: client.publish("a", 1))
+    fetching[0].cancel()
+    error_of(lambda: client.publish("a", 1))
+    fetching[1].set_result("1")
+    fetching[2].set_result("2")
+    driver.time += 3600.0
+    assert client.publish("a", 1).id == "e-1"
+    assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 2"]
+
+
 def test_what_cannot_be() -> None:
     """Says why."""
     for kind in KINDS:
