@@ -147,7 +147,7 @@ class AsyncAnswerWriter:
                     self._size += size
                     self._signal(self._wake)
                     return
-                room = self._room = Future()
+                room = self._room = Future() if self._room.done() else self._room  # of all writers
             with suppress(TimeoutError):
                 await self._driver.wait(room, self._driver.now() + self._patience)
 

@@ -416,6 +416,25 @@ def test_a_model_that_is_faster_than_the_server() -> None:
     assert "".join("".join(parts) for _, parts, _ in node.pieces) == "x" * 4096 * 300
 
 
+def test_several_writers_that_are_faster_than_the_server() -> None:
+    """All of them go on when there is room again."""
+    node = Node(*[Reply([(1.0, answer(503).pieces[0][1])])] * 5)
+    ended: list[float] = []
+
+    async def write() -> None:
+        for _ in range(200):
+            writer.write("x" * 4096)
+        ended.append(node.driver.time)
+
+    with node.write() as writer:
+        for _ in range(3):
+            node.driver.background(write())
+        node.pause(200.0)
+        assert len(ended) == 3
+        assert 1004.0 < min(ended) <= max(ended) < 1030.0
+    assert sum(len("".join(parts)) for _, parts, _ in node.pieces) == 4096 * 600
+
+
 def test_an_answer_whose_beginning_has_expired() -> None:
     """Nobody can go on: the writer raises, and readers that have all of it get an error instead of silence."""
     node = Node()
