@@ -406,6 +406,17 @@ def test_an_exception_while_no_server_is_there() -> None:
     assert node.driver.time == 1006.0
 
 
+def test_an_exception_after_a_stop_of_the_client() -> None:
+    """It is not replaced by an error which only says that the client was stopped."""
+    client = Client("unix:a", driver=Node().driver)
+    with pytest.raises(ZeroDivisionError), client.answer("a"):  # noqa: PT012
+        client.stop()
+        raise ZeroDivisionError
+    client = Client("unix:a", driver=Node().driver)
+    with pytest.raises(ClientError, match="stopped"), client.answer("a"):
+        client.stop()
+
+
 def test_a_model_that_is_faster_than_the_server() -> None:
     """At most about 1 MiB waits; then the writer waits."""
     node = Node(*[Reply([(1.0, answer(503).pieces[0][1])])] * 5)
