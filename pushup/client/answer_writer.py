@@ -134,6 +134,7 @@ class AsyncAnswerWriter:
             await self.write(value)
             return
         text = json.dumps(value, allow_nan=False)
+        json.dumps(value, ensure_ascii=False).encode()  # half a character is no JSON for servers
         if len(text) > VALUE_LIMIT:
             raise ValueError(f"a value can have at most {VALUE_LIMIT} characters as JSON, and this one has {len(text)}")
         await self._append(json.loads(text), len(text))  # a copy: the caller may change the value
@@ -154,6 +155,8 @@ class AsyncAnswerWriter:
 
     def fail(self, text: str = ERROR_TEXT) -> None:
         """End the answer with an error, and this text for users."""
+        if not isinstance(text, str):
+            raise TypeError(f"fail takes a text for users, not {type(text).__name__}")
         self._finish({"end": "error", "error": text})
 
     def _check(self) -> None:

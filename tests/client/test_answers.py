@@ -255,6 +255,10 @@ def test_what_may_be_sent() -> None:
             writer.send({"n": "x" * 50_000})
         with pytest.raises(ValueError, match="not JSON"):
             writer.send(float("nan"))
+        with pytest.raises(ValueError, match="surrogates not allowed"):
+            writer.send(["\ud83d"])
+        with pytest.raises(TypeError, match="fail takes a text"):
+            writer.fail(ValueError("no model"))  # type: ignore[arg-type]
     (_, first, _), *rest = node.pieces
     assert first == [{"n": 1}]
     assert "".join("".join(parts) for _, parts, _ in rest) == "\U0001f600" * 50_000
