@@ -83,6 +83,8 @@ def test_what_was_sent_is_not_repeated_if_that_may_do_harm(make: MakeClient) -> 
         assert len(driver.sent) == 1
     driver = SimulatedDriver(a=[REFUSED, answer(201, {"id": 1, "name": "x", "expires": 2.0})])
     assert make("unix:a", driver=driver).create("x").id == 1
+    driver = SimulatedDriver(a=[UNAVAILABLE, DONE])
+    make("unix:a", driver=driver).call("POST", "/v1/messages", {}, {"idempotency-key": "k"})  # that does no harm
 
 
 def test_pauses_grow_and_are_random_up_to_a_limit(make: MakeClient) -> None:
@@ -144,6 +146,17 @@ def test_a_call_is_bounded(make: MakeClient, reply: Reply, timeout: float, patie
     assert reply is REFUSED or {sent.node for sent in driver.sent} == set(names)
     client.close()
     assert driver.open == set()
+
+
+@pytest.mark.parametrize(("patience", "timeout", "bound"), [(None, 60.0, 60.0), (30.0, 1.0, 1.0), (0.0, 60.0, 60.0)])
+def test_a_call_with_a_timeout_of_its_own(
+    make: MakeClient, patience: float | None, timeout: float, bound: float
+) -> None:
+    """It may be longer than that of the client, or shorter than its patience."""
+    driver = SimulatedDriver(a=[])
+    client = make("unix:a", driver=driver, patience=patience)
+    error_of(lambda: client.call("GET", "/v1/nodes", timeout=timeout))
+    assert driver.time == 1000.0 + bound
 
 
 def test_the_next_node_is_tried_within_its_share_of_the_time(make: MakeClient) -> None:
