@@ -60,7 +60,7 @@ class AsyncClient:
     and when one that was accepted is refused.
 
     Raises, as does each method: ClientError if the server cannot be reached or refuses, or a URL is not valid;
-    ValueError for any other argument that cannot be.
+    ValueError for any other argument that cannot be; TypeError for data that is not JSON.
     """
 
     def __init__(

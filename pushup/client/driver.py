@@ -133,6 +133,11 @@ class BlockingDriver(Driver):
         threading.Thread(target=call, daemon=True).start()
         return future
 
+    @property
+    def in_background(self) -> bool:
+        """Whether the thread that asks is one of `background`."""
+        return hasattr(self._thread, "future")
+
     async def wait(self, future: Future[T], until: float) -> T:
         while not future.done():
             seconds = self.step(until)
@@ -176,8 +181,7 @@ class BlockingDriver(Driver):
 
     def step(self, until: float) -> float:
         """How long to wait now, at most. Raises: TimeoutError if no longer; Stopped."""
-        ended: Future[None] | None = getattr(self._thread, "future", None)
-        if self.is_stopped or (ended is not None and ended.cancelled()):
+        if self.is_stopped or (self.in_background and self._thread.future.cancelled()):
             raise Stopped
         left = until - time.monotonic()
         if left <= 0:
