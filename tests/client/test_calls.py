@@ -24,6 +24,7 @@ from tests.client.simulated_driver import (
     Reply,
     SimulatedDriver,
     answer,
+    polled,
 )
 
 PUBLISHED = {"id": "e-1", "time": 1.0, "cursor": "e-1"}
@@ -277,18 +278,9 @@ def test_a_poll(make: MakeClient) -> None:
     """What is in the answer; only the last item has the cursor after it. The ticket is sent with the next poll, and not
     when the server refuses it."""
     gap = {"channel": "a", "reason": "lost", "until": "e-2"}
-    message = {"id": "e-3", "time": 1.0, "channels": ["a"], "data": {}, "later": 1}
-    first = {
-        "cursor": "e-5",
-        "messages": [message, message],
-        "gaps": [gap],
-        "closed": ["b"],
-        "more": True,
-        "ticket": "t",
-    }
-    empty = {"cursor": "e-6", "messages": [], "gaps": [], "closed": [], "more": False}
+    first = polled("e-5", 3, 4, gaps=[gap], closed=["b"], more=True, ticket="t")
     refused = answer(401, {"type": "urn:pushup:ticket-expired"}, after=10.0)
-    driver = SimulatedDriver(a=[answer(200, first), refused, answer(200, empty), answer(200, empty)])
+    driver = SimulatedDriver(a=[first, refused, polled("e-6"), polled("e-6")])
     client = make("unix:a", driver=driver)
     answered = client.poll(["a", "b"], "e-1", timeout=20.0, limit=2)
     assert [type(item).__name__ for item in answered.items] == ["Gap", "Closed", "Message", "Message"]
@@ -312,8 +304,7 @@ def test_a_poll_takes_its_timeout_and_that_of_the_client(make: MakeClient) -> No
 @pytest.mark.parametrize("hangs", [HANGS, DRIPS])
 def test_a_poll_at_a_node_that_hangs(make: MakeClient, hangs: Reply) -> None:
     """The next one is polled in time, and first from then on."""
-    polled = answer(200, {"cursor": "e-1", "messages": [], "gaps": [], "closed": [], "more": False})
-    driver = SimulatedDriver(a=[hangs], b=[polled, polled])
+    driver = SimulatedDriver(a=[hangs], b=[polled("e-1"), polled("e-1")])
     client = make(["unix:a", "unix:b"], driver=driver, timeout=5.0)
     assert client.poll("a", timeout=20.0).cursor == "e-1"
     client.poll("a", timeout=20.0)
@@ -390,8 +381,7 @@ def test_a_first_token_that_is_refused(make: MakeClient) -> None:
 
 def test_a_token_is_replaced_when_the_server_says_that_it_ends(make: MakeClient) -> None:
     """Not before, and not only when it is refused."""
-    polled = {"cursor": "e-1", "messages": [], "gaps": [], "closed": [], "more": False}
-    driver = SimulatedDriver(a=[answer(200, polled | {"expires_in": 60.0}), answer(200, polled), answer(200, polled)])
+    driver = SimulatedDriver(a=[polled("e-1", expires_in=60.0), polled("e-1"), polled("e-1")])
     client = make("unix:a", token=tokens("1", "2"), driver=driver)
     for _ in range(3):
         client.poll("a")
@@ -480,8 +470,7 @@ def test_what_cannot_be() -> None:
 
 def test_many_tickets_are_not_kept() -> None:
     """Each set of channels may have one, and a program may poll any number of sets."""
-    polled = {"cursor": "e-1", "messages": [], "gaps": [], "closed": [], "more": False, "ticket": "t"}
-    driver = SimulatedDriver(a=[answer(200, polled)] * 1003)
+    driver = SimulatedDriver(a=[polled("e-1", ticket="t")] * 1003)
     client = Client("unix:a", driver=driver)
     for number in (*range(1001), 0, 1000):
         client.poll(str(number))

@@ -184,7 +184,7 @@ def test_what_comes_before_a_wait_begins_ends_it(server: InProcess) -> None:
     assert server.now() < 0.1
 
 
-def test_settings(server: InProcess) -> None:
+def test_settings() -> None:
     """They are those of a real server, by their names, and checked like them."""
     with_key = InProcess(publish_keys=["app secret-secret-secret"])
     with pytest.raises(ClientError) as refused:
