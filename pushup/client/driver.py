@@ -86,7 +86,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def in_thread(function: Callable[[], T]) -> Future[T]:
-    """Call a function in a thread that does not keep the program from ending."""
+    """Call a function in a thread that does not keep the program from ending; or here, if no thread can be started."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # so that nobody can cancel it
 
@@ -96,7 +96,10 @@ def in_thread(function: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # whoever waits for the result raises it
             future.set_exception(error)
 
-    threading.Thread(target=call, daemon=True).start()
+    try:
+        threading.Thread(target=call, daemon=True).start()
+    except RuntimeError:  # there are too many, or the program ends (Python 3.12.1)
+        call()
     return future
 
 

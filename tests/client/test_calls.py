@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import random
 import socket
+import threading
 from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any, get_type_hints
@@ -12,6 +13,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
+from pushup.client.driver import in_thread
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -223,6 +225,16 @@ def test_a_server_behind_a_path(make: MakeClient, monkeypatch: pytest.MonkeyPatc
     client.publish("a", 2)
     assert [(sent.target, sent.connection) for sent in driver.sent] == [("/path/v1/messages", 1)] * 2
     assert driver.sent[0].headers["host"] == "push.example.org"
+
+
+def test_a_program_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it publishes at its exit is sent, although no thread can look up the server's name."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert in_thread(lambda: 7).result() == 7
 
 
 def test_what_a_message_may_have_is_sent(make: MakeClient) -> None:
