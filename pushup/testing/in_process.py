@@ -189,8 +189,10 @@ class _Connection:
 
 
 class _Blocking(BlockingDriver):
-    """Nobody else can do anything while this thread waits, so time passes at once, to what is due next. Others can while
-    one in the background waits for the server: then time passes as it does outside."""
+    """Nobody else can do anything while this thread waits, so time passes at once, to what is due next.
+
+    While a thread in the background waits for the server, others can; then time passes as it does outside.
+    """
 
     def __init__(self, server: InProcess) -> None:
         super().__init__()

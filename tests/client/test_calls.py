@@ -325,6 +325,13 @@ def test_a_poll_at_a_node_that_hangs(make: MakeClient, hangs: Reply) -> None:
     ]  # fmt: skip
 
 
+def test_an_error_without_a_text(make: MakeClient) -> None:
+    """Is named."""
+    driver = SimulatedDriver(a=[Reply([(0.0, ConnectionResetError())])])
+    error = error_of(lambda: make("unix:a", driver=driver, patience=0.0).cursor())
+    assert str(error) == "cannot reach the server at unix:a: ConnectionResetError"
+
+
 def test_after_a_stop_every_call_fails(make: MakeClient) -> None:
     """At once, and without a retry."""
     driver = SimulatedDriver(a=[DONE])
