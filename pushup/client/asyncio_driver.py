@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -99,14 +99,20 @@ class AsyncioConnection:
         self._driver = driver
         self._reader = reader
         self._writer = writer
+        self._loop = asyncio.get_running_loop()
+
+    def _until(self, until: float) -> AbstractAsyncContextManager[None]:
+        if asyncio.get_running_loop() is not self._loop:
+            raise ConnectionAbortedError("the connection is of another event loop")
+        return self._driver.until(until)
 
     async def send(self, data: bytes, until: float) -> None:
-        async with self._driver.until(until):
+        async with self._until(until):
             self._writer.write(data)
             await self._writer.drain()
 
     async def receive(self, until: float) -> bytes:
-        async with self._driver.until(until):
+        async with self._until(until):
             return await self._reader.read(RECEIVE_BYTES)
 
     def close(self) -> None:

@@ -46,8 +46,8 @@ class AsyncClient:
     """A client for asyncio of the server at `url`, such as http://127.0.0.1:8080 or unix:/run/pushup.sock, or of
     several nodes: if one fails, the next is tried.
 
-    The tasks of one event loop may use it at once, and can be cancelled. `async with AsyncClient(...) as client` closes
-    its connections at the end.
+    The tasks of one event loop may use it at once, and can be cancelled; after its end, those of another may.
+    `async with AsyncClient(...) as client` closes its connections at the end.
 
     A call takes at most `timeout` seconds, or its `patience` if that is given: all tries and pauses together, and each
     try at most `timeout`. The time for which it asks the server to wait comes on top. It is tried again if that can do
