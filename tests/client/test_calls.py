@@ -14,7 +14,7 @@ import pytest
 
 from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
 from pushup.client.driver import in_thread
-from tests.client.both_clients import KINDS, MakeClient, making
+from tests.client.both_clients import MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
     DRIPS,
@@ -456,35 +456,25 @@ def test_a_token_that_came_too_late(make: MakeClient) -> None:
     assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 2"]
 
 
-def test_what_cannot_be() -> None:
+def test_what_cannot_be(make: MakeClient) -> None:
     """Says why."""
-    for kind in KINDS:
-        with making(kind) as make:
-            for url in (
-                "127.0.0.1:8080",
-                "ftp://a",
-                "http://",
-                "http://a:x",
-                "http://a b",
-                "http://a/?b",
-                "http://a\n",
-            ):
-                assert "is not a valid URL" in str(error_of(lambda make=make, url=url: make(url)))
-            for given, text in (
-                ({"key": "a", "token": "b"}, "either a key or a token"),
-                ({"token": "a token"}, "the token is not valid"),
-                ({"key": "a\nb"}, "the key is not valid"),
-            ):
-                with pytest.raises(ValueError, match=text):
-                    make("http://a", **given)
-            with pytest.raises(ValueError, match="at least one node"):
-                make([])
-            driver = SimulatedDriver(a=[])
-            with pytest.raises(ValueError, match="not valid"):
-                make("unix:a", driver=driver).publish("a", 1, idempotency_key="a\nb")
-            with pytest.raises(ValueError, match="stream"):
-                make("unix:a", driver=driver).follow("a", transport="websocket")  # type: ignore[arg-type]
-            assert driver.open == set()
+    for url in ("127.0.0.1:8080", "ftp://a", "http://", "http://a:x", "http://a b", "http://a/?b", "http://a\n"):
+        assert "is not a valid URL" in str(error_of(lambda url=url: make(url)))
+    for given, text in (
+        ({"key": "a", "token": "b"}, "either a key or a token"),
+        ({"token": "a token"}, "the token is not valid"),
+        ({"key": "a\nb"}, "the key is not valid"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            make("http://a", **given)
+    with pytest.raises(ValueError, match="at least one node"):
+        make([])
+    driver = SimulatedDriver(a=[])
+    with pytest.raises(ValueError, match="not valid"):
+        make("unix:a", driver=driver).publish("a", 1, idempotency_key="a\nb")
+    with pytest.raises(ValueError, match="stream"):
+        make("unix:a", driver=driver).follow("a", transport="websocket")  # type: ignore[arg-type]
+    assert driver.open == set()
 
 
 def test_many_tickets_are_not_kept() -> None:
