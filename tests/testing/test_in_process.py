@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import date
 from typing import Any
 
 import pytest
@@ -230,6 +231,8 @@ def test_what_was_not_published(client: Client) -> None:
     client.publish(["b", "a"], "shipped")
     with pytest.raises(AssertionError, match=r'^"shipped" on a was not published, but\n    "shipped" on a, b$'):
         recorder.assert_published("a", "shipped")
+    with pytest.raises(AssertionError, match=r"datetime.date\(2026, 11, 27\).* was not published"):
+        recorder.assert_published("a", {"shipped": date(2026, 11, 27)})  # which is not JSON
 
 
 def test_a_recorder_sees_more_channels_than_a_poll_may_have(client: Client) -> None:
