@@ -86,7 +86,7 @@ class AsyncioDriver(Driver):
                 reader, writer = await asyncio.open_connection(
                     sock=sock, ssl=tls, server_hostname=host if tls is not None else None
                 )
-            return AsyncioConnection(self, reader, writer)
+            return AsyncioConnection(self, sock, reader, writer)
         except BaseException:
             sock.close()
             raise
@@ -95,8 +95,11 @@ class AsyncioDriver(Driver):
 class AsyncioConnection:
     """A pair of asyncio's streams."""
 
-    def __init__(self, driver: AsyncioDriver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, driver: AsyncioDriver, sock: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._driver = driver
+        self._sock = sock
         self._reader = reader
         self._writer = writer
         self._loop = asyncio.get_running_loop()
@@ -116,5 +119,7 @@ class AsyncioConnection:
             return await self._reader.read(RECEIVE_BYTES)
 
     def close(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and so is the socket
+        try:
             self._writer.transport.abort()
+        except RuntimeError:  # the loop is closed, and closes nothing any more
+            self._sock.close()

@@ -6,6 +6,7 @@ import inspect
 import random
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any, get_type_hints
@@ -441,8 +442,9 @@ def test_a_token_that_came_too_late(make: MakeClient) -> None:
     fetching = [Future[str](), Future[str](), Future[str]()]
 
     class Slow(SimulatedDriver):
-        def start(self, function: Any) -> Future[Any]:
-            return function()
+        def start(self, function: Callable[[], Any]) -> Future[Any]:
+            future: Future[Any] = function()
+            return future
 
     driver = Slow(a=[REFUSALS["expired"], DONE])
     client = make("unix:a", token=tokens(*fetching), driver=driver, patience=0.0)
