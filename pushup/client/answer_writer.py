@@ -17,7 +17,7 @@ from typing import Any, Self
 from pushup.client.answers import AnswerError, AnswerStopped, Call, read
 from pushup.client.driver import Driver, run
 from pushup.client.following import Follower
-from pushup.client.values import ClientError, Message, Published
+from pushup.client.values import ClientError, Message, Published, Stopped
 
 BEAT_SECONDS = 4.0
 """How often a writer that has nothing to send says that it lives. Servers keep a beat for 5 s; readers wait for 15."""
@@ -98,19 +98,20 @@ class AsyncAnswerWriter:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> bool:
-        if error is None or isinstance(error, AnswerStopped):
-            self._finish({"end": "stopped" if self.stopped else "done"})
-        else:
-            self._finish({"end": "error", "error": ERROR_TEXT})
+        is_whole = error is None or isinstance(error, AnswerStopped)
+        whole = {"end": "stopped" if self.stopped else "done"}
+        self._finish(whole if is_whole else {"end": "error", "error": ERROR_TEXT})
         seconds = self._patience if error is None else min(self._patience, LEAVE_SECONDS)
         try:
             await self._driver.wait(self._sending, self._driver.now() + seconds)
         except TimeoutError:
             self._fail(AnswerError(f"the end of the answer on {self._channel} was not published within {seconds:g} s"))
+        except Stopped as stopped:
+            self._fail(stopped)
         finally:
             self._sending.cancel()
             self._watching.cancel()
-        if self._failure is not None and (error is None or isinstance(error, AnswerStopped)):
+        if self._failure is not None and is_whole:
             raise self._failure
         return isinstance(error, AnswerStopped)
 
@@ -133,6 +134,7 @@ class AsyncAnswerWriter:
             await self.write(value)
             return
         text = json.dumps(value, allow_nan=False)
+        json.dumps(value, ensure_ascii=False).encode()  # half a character is no JSON for servers
         if len(text) > VALUE_LIMIT:
             raise ValueError(f"a value can have at most {VALUE_LIMIT} characters as JSON, and this one has {len(text)}")
         await self._append(json.loads(text), len(text))  # a copy: the caller may change the value
@@ -147,12 +149,14 @@ class AsyncAnswerWriter:
                     self._size += size
                     self._signal(self._wake)
                     return
-                room = self._room = Future()
+                room = self._room = Future() if self._room.done() else self._room  # of all writers
             with suppress(TimeoutError):
                 await self._driver.wait(room, self._driver.now() + self._patience)
 
     def fail(self, text: str = ERROR_TEXT) -> None:
         """End the answer with an error, and this text for users."""
+        if not isinstance(text, str):
+            raise TypeError(f"fail takes a text for users, not {type(text).__name__}")
         self._finish({"end": "error", "error": text})
 
     def _check(self) -> None:

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,12 +24,11 @@ class AsyncioDriver(Driver):
     """Waits in the event loop that runs."""
 
     def __init__(self) -> None:
-        self._is_stopped = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits: set[asyncio.Timeout] = set()
 
     def stop(self) -> None:
-        self._is_stopped = True
+        self.is_stopped = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._end_waits)
@@ -42,9 +41,9 @@ class AsyncioDriver(Driver):
     @asynccontextmanager
     async def until(self, until: float) -> AsyncIterator[None]:
         """End what is awaited inside. Raises: TimeoutError at this time; Stopped."""
-        if self._is_stopped:
+        self._loop = asyncio.get_running_loop()  # before the look at `is_stopped`: another thread may stop now
+        if self.is_stopped:
             raise Stopped
-        self._loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(until - time.monotonic()) as wait:
                 self._waits.add(wait)
@@ -53,7 +52,7 @@ class AsyncioDriver(Driver):
                 finally:
                     self._waits.discard(wait)
         except TimeoutError:
-            if self._is_stopped:
+            if self.is_stopped:
                 raise Stopped from None
             raise
 
@@ -87,7 +86,7 @@ class AsyncioDriver(Driver):
                 reader, writer = await asyncio.open_connection(
                     sock=sock, ssl=tls, server_hostname=host if tls is not None else None
                 )
-            return AsyncioConnection(self, reader, writer)
+            return AsyncioConnection(self, sock, reader, writer)
         except BaseException:
             sock.close()
             raise
@@ -96,20 +95,31 @@ class AsyncioDriver(Driver):
 class AsyncioConnection:
     """A pair of asyncio's streams."""
 
-    def __init__(self, driver: AsyncioDriver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, driver: AsyncioDriver, sock: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._driver = driver
+        self._sock = sock
         self._reader = reader
         self._writer = writer
+        self._loop = asyncio.get_running_loop()
+
+    def _until(self, until: float) -> AbstractAsyncContextManager[None]:
+        if asyncio.get_running_loop() is not self._loop:
+            raise ConnectionAbortedError("the connection is of another event loop")
+        return self._driver.until(until)
 
     async def send(self, data: bytes, until: float) -> None:
-        async with self._driver.until(until):
+        async with self._until(until):
             self._writer.write(data)
             await self._writer.drain()
 
     async def receive(self, until: float) -> bytes:
-        async with self._driver.until(until):
+        async with self._until(until):
             return await self._reader.read(RECEIVE_BYTES)
 
     def close(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and so is the socket
+        try:
             self._writer.transport.abort()
+        except RuntimeError:  # the loop is closed, and closes nothing any more
+            self._sock.close()

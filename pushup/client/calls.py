@@ -46,8 +46,8 @@ class AsyncClient:
     """A client for asyncio of the server at `url`, such as http://127.0.0.1:8080 or unix:/run/pushup.sock, or of
     several nodes: if one fails, the next is tried.
 
-    The tasks of one event loop may use it at once, and can be cancelled. `async with AsyncClient(...) as client` closes
-    its connections at the end.
+    The tasks of one event loop may use it at once, and can be cancelled; after its end, those of another may.
+    `async with AsyncClient(...) as client` closes its connections at the end.
 
     A call takes at most `timeout` seconds, or its `patience` if that is given: all tries and pauses together, and each
     try at most `timeout`. The time for which it asks the server to wait comes on top. It is tried again if that can do
@@ -60,7 +60,7 @@ class AsyncClient:
     and when one that was accepted is refused.
 
     Raises, as does each method: ClientError if the server cannot be reached or refuses, or a URL is not valid;
-    ValueError for any other argument that cannot be.
+    ValueError for any other argument that cannot be; TypeError for data that is not JSON.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AsyncClient:
         self._driver = driver
         self._exchange = Exchange(url, key, token, driver)
         self._timeout = timeout
-        self._patience = timeout if patience is None else patience
+        self._patience = patience
         self._retry_seconds = retry_seconds
 
     def close(self) -> None:
@@ -264,8 +264,11 @@ class AsyncClient:
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, *,
         timeout: float | None = None, patience: float | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """Make any call of the HTTP interface. It is repeated if it is a GET or has an idempotency key."""
-        may_repeat = method in ("GET", "HEAD") or "Idempotency-Key" in (headers or {})
+        """Make any call of the HTTP interface. It is repeated if it is a GET or has an idempotency key.
+
+        `timeout`: that of this call, all of its tries together, unless `patience` is given, too.
+        """
+        may_repeat = method in ("GET", "HEAD") or "idempotency-key" in map(str.lower, headers or {})
         request = Request(method, path, body, tuple((headers or {}).items()), may_repeat)
         return await self._call(request, timeout=timeout, patience=patience)
 
@@ -273,16 +276,16 @@ class AsyncClient:
         self, request: Request, *, timeout: float | None = None, patience: float | None = None, wait: float = 0.0
     ) -> dict[str, Any]:
         """`wait`: for how long it asks the server to wait."""
-        if timeout is None:
-            timeout, patience = self._timeout, self._patience if patience is None else patience
-        elif patience is None:
-            patience = min(timeout, self._patience)
-        until = self._driver.now() + (patience or timeout) + wait
+        each_try = self._timeout if timeout is None else timeout
+        if patience is None:
+            patience = each_try if self._patience is None else self._patience
+            patience = patience if timeout is None else min(patience, timeout)
+        until = self._driver.now() + (patience or each_try) + wait
         attempts = self._attempts()
         while True:
             node = attempts.next()
             # Nodes that have not failed share the time that is left, so that each is tried.
-            seconds = min(timeout + wait, (until - self._driver.now()) / max(1, attempts.untried))
+            seconds = min(each_try + wait, (until - self._driver.now()) / max(1, attempts.untried))
             try:
                 return await self._exchange.ask(node, request, seconds)
             except ClientError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
 from functools import wraps
 from inspect import get_annotations, signature
@@ -109,11 +110,18 @@ class Client:
 
 def _each(items: AsyncGenerator[T, None]) -> Iterator[T]:
     """What it yields, with a blocking driver."""
+    hooks = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(None, None)  # or an event loop that runs in this thread would close `items` when it ends
+    try:
+        item = items.__anext__()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
     try:
         while True:
             try:
-                yield run(items.__anext__())
+                yield run(item)
             except StopAsyncIteration:
                 return
+            item = items.__anext__()
     finally:
         run(items.aclose())

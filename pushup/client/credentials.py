@@ -35,7 +35,10 @@ class Credentials:
         if self._fetch is not None and (self._text is None or self._driver.now() >= self._ends):
             try:
                 # One call serves all who wait, also those whose time is up before it returns.
-                fetching = self._fetching = self._fetching or self._driver.start(self._fetch)
+                fetching = self._fetching
+                is_late = fetching is not None and fetching.done()
+                if fetching is None or fetching.cancelled():  # cancelled with its event loop
+                    fetching = self._fetching = self._driver.start(self._fetch)
                 try:
                     token = checked(await self._driver.wait(fetching, until), "token")
                 finally:
@@ -46,7 +49,8 @@ class Credentials:
             except Exception as error:
                 text = str(error) or ("token() did not return in time" if isinstance(error, TimeoutError) else "")
                 raise NotSent(f"cannot get a token: {text or type(error).__name__}") from error
-            self._text, self._ends, self._was_accepted = token, float("inf"), False
+            # One that came when nobody waited any more may have ended since: then another one helps.
+            self._text, self._ends, self._was_accepted = token, float("inf"), is_late
         return self._text
 
     def accepted(self, expires_in: float | None = None) -> None:

@@ -44,6 +44,9 @@ class Connection(Protocol):
 class Driver(Protocol):
     """A clock, chance, and connections. Waits end as those of a Connection."""
 
+    is_stopped: bool = False
+    """Whether `stop` was called."""
+
     def now(self) -> float:
         """Monotonic seconds."""
         return time.monotonic()
@@ -83,7 +86,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def in_thread(function: Callable[[], T]) -> Future[T]:
-    """Call a function in a thread that does not keep the program from ending."""
+    """Call a function in a thread that does not keep the program from ending; or here, if no thread can be started."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()  # so that nobody can cancel it
 
@@ -93,7 +96,10 @@ def in_thread(function: Callable[[], T]) -> Future[T]:
         except BaseException as error:  # whoever waits for the result raises it
             future.set_exception(error)
 
-    threading.Thread(target=call, daemon=True).start()
+    try:
+        threading.Thread(target=call, daemon=True).start()
+    except RuntimeError:  # there are too many, or the program ends (Python 3.12.1)
+        call()
     return future
 
 
@@ -101,11 +107,10 @@ class BlockingDriver(Driver):
     """Waits by blocking the thread, in steps: only a flag can be set safely by a signal handler."""
 
     def __init__(self) -> None:
-        self._is_stopped = False
         self._thread = threading.local()
 
     def stop(self) -> None:
-        self._is_stopped = True
+        self.is_stopped = True
 
     async def sleep(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -130,6 +135,11 @@ class BlockingDriver(Driver):
 
         threading.Thread(target=call, daemon=True).start()
         return future
+
+    @property
+    def in_background(self) -> bool:
+        """Whether the thread that asks is one of `background`."""
+        return hasattr(self._thread, "future")
 
     async def wait(self, future: Future[T], until: float) -> T:
         while not future.done():
@@ -174,8 +184,7 @@ class BlockingDriver(Driver):
 
     def step(self, until: float) -> float:
         """How long to wait now, at most. Raises: TimeoutError if no longer; Stopped."""
-        ended: Future[None] | None = getattr(self._thread, "future", None)
-        if self._is_stopped or (ended is not None and ended.cancelled()):
+        if self.is_stopped or (self.in_background and self._thread.future.cancelled()):
             raise Stopped
         left = until - time.monotonic()
         if left <= 0:

@@ -208,7 +208,8 @@ class Exchange:
             if isinstance(error, TimeoutError):
                 raise NoResponse(f"no response in time from the server at {node.url}") from None
             if isinstance(error, OSError):
-                raise ClientError(f"cannot reach the server at {node.url}: {error or type(error).__name__}") from None
+                text = str(error) or type(error).__name__
+                raise ClientError(f"cannot reach the server at {node.url}: {text}") from None
             raise
 
     async def subscribe(

@@ -88,6 +88,8 @@ class Follower:
         """
         self._quiet_since = self._driver.now()
         try:
+            if self._driver.is_stopped:
+                raise Stopped  # what has come already may be hours of work
             while not self._pending:
                 await self._advance(self._quiet_since + silence)
         except Stopped:

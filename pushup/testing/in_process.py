@@ -21,7 +21,7 @@ from twisted.internet.task import Clock
 from pushup.backends.webhook import payload
 from pushup.client import AsyncClient, Client
 from pushup.client.asyncio_driver import AsyncioDriver
-from pushup.client.driver import BlockingDriver, Connection, Driver
+from pushup.client.driver import STEP_SECONDS, BlockingDriver, Connection, Driver
 from pushup.core.channel import Message
 from pushup.core.webhooks import Webhook
 from pushup.host.host import Host
@@ -41,7 +41,8 @@ class InProcess:
     """A running server with these settings (docs/operate/settings.md), by their names. Several threads may use it.
 
     Its time stands still, unless a client waits: a blocking client's waits end at once, because time passes up to
-    their end; those of an asyncio client take as long as they say. `advance` lets time pass for both.
+    their end; those of an asyncio client take as long as they say, as do those of `Client.answer` in the background.
+    `advance` lets time pass for all.
     """
 
     def __init__(self, **settings: object) -> None:
@@ -65,17 +66,17 @@ class InProcess:
         self.webhooks: list[Any] = []
         """What a server would have sent to its `webhook_url`, which need not be set: the body of each call."""
         self.driver: Driver = _Blocking(self)
-        """For `Client(URL, driver=...)`."""
+        """For `Client(URL, driver=...)`. To stop a client stops its driver."""
         self.asyncio_driver: Driver = _Asyncio(self)
         """For `AsyncClient(URL, driver=...)`."""
 
     def client(self, key: str | None = None, **options: Any) -> Client:
-        """A blocking client; the options are those of `Client`."""
-        return Client(URL, key, driver=self.driver, **options)
+        """A blocking client, which is stopped alone; the options are those of `Client`."""
+        return Client(URL, key, driver=_Blocking(self), **options)
 
     def async_client(self, key: str | None = None, **options: Any) -> AsyncClient:
         """One for asyncio."""
-        return AsyncClient(URL, key, driver=self.asyncio_driver, **options)
+        return AsyncClient(URL, key, driver=_Asyncio(self), **options)
 
     def _wall(self) -> float:
         return self._began + self.now()
@@ -149,8 +150,9 @@ class _Host(Host):
         return wanted, operator_connections
 
 
-_Wait = Callable[[float], Awaitable[None]]
-"""Waits until the server has worked, or at most until this time of its clock. Raises: TimeoutError then; Stopped."""
+_Wait = Callable[[float, Callable[[], bool]], Awaitable[None]]
+"""Waits until the server has worked, or at most until this time of its clock; not if it has worked meanwhile, as the
+function says. Raises: TimeoutError then; Stopped."""
 
 
 class _Connection:
@@ -168,13 +170,16 @@ class _Connection:
         self._server.work()
 
     async def receive(self, until: float) -> bytes:
-        while True:
-            with self._lock:
-                data = bytes(self._socket.outgoing)
-                self._socket.outgoing.clear()
-                if data or self._socket.closed or self._socket.shut:
-                    return data
-            await self._wait(until)
+        while not self._has_more():
+            await self._wait(until, self._has_more)
+        with self._lock:
+            data = bytes(self._socket.outgoing)
+            self._socket.outgoing.clear()
+            return data
+
+    def _has_more(self) -> bool:
+        with self._lock:
+            return bool(self._socket.outgoing or self._socket.closed or self._socket.shut)
 
     def close(self) -> None:
         with self._lock:
@@ -184,7 +189,10 @@ class _Connection:
 
 
 class _Blocking(BlockingDriver):
-    """Nobody else can do anything while this thread waits, so time passes at once, to what is due next."""
+    """Nobody else can do anything while this thread waits, so time passes at once, to what is due next.
+
+    While a thread in the background waits for the server, others can; then time passes as it does outside.
+    """
 
     def __init__(self, server: InProcess) -> None:
         super().__init__()
@@ -203,11 +211,19 @@ class _Blocking(BlockingDriver):
     async def connect(self, family: int, address: Any, tls: Any, host: str, until: float) -> Connection:
         return self._server.connect(self._wait)
 
-    async def _wait(self, until: float) -> None:
+    async def _wait(self, until: float, has_more: Callable[[], bool]) -> None:
         self.step(float("inf"))
-        if self.now() >= until:
+        now = self.now()
+        if now >= until:
             raise TimeoutError
-        self._server.advance_to(min(until, self._server.next_timer()))
+        due = min(until, self._server.next_timer())
+        if self.in_background:
+            due = min(due, now + STEP_SECONDS)
+            worked = threading.Event()
+            self._server.wake_later(worked.set)
+            if has_more() or worked.wait(due - now):
+                return
+        self._server.advance_to(due)
 
 
 class _Asyncio(AsyncioDriver):
@@ -224,7 +240,7 @@ class _Asyncio(AsyncioDriver):
         until = self.now() + seconds
         with suppress(TimeoutError):
             while True:
-                await self._wait(until)
+                await self._wait(until, lambda: False)
 
     async def wait(self, future: Future[T], until: float) -> T:
         return await super().wait(future, time.monotonic() + until - self.now())
@@ -232,7 +248,7 @@ class _Asyncio(AsyncioDriver):
     async def connect(self, family: int, address: Any, tls: Any, host: str, until: float) -> Connection:
         return self._server.connect(self._wait)
 
-    async def _wait(self, until: float) -> None:
+    async def _wait(self, until: float, has_more: Callable[[], bool]) -> None:
         if self.now() >= until:
             raise TimeoutError
         loop = asyncio.get_running_loop()
@@ -243,6 +259,8 @@ class _Asyncio(AsyncioDriver):
                 loop.call_soon_threadsafe(worked.set)
 
         self._server.wake_later(wake)
+        if has_more():
+            return
         due = min(until, self._server.next_timer())
         try:
             async with self.until(time.monotonic() + due - self.now()):

@@ -64,4 +64,4 @@ class Recorder:
 
 
 def _line(channels: Sequence[str] | set[str], data: Any) -> str:
-    return f"{json.dumps(data)} on {', '.join(sorted(channels))}"
+    return f"{json.dumps(data, default=repr)} on {', '.join(sorted(channels))}"

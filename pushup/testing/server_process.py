@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 SECONDS = 10.0
 """By then a process whose input has ended has ended, too."""
@@ -23,15 +23,16 @@ class ServerProcess:
     def restart(self) -> None:
         """Forget all: channels, messages, keys of publications. Connections end. Raises: RuntimeError."""
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        with suppress(OSError):  # the process has ended: there is no answer
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
         self._answer()
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
         url = self._process.stdout.readline().strip()
         if not url:
-            raise RuntimeError("PushUp did not start; it says why on standard error")
+            raise RuntimeError("PushUp did not start, or has ended; it says why on standard error")
         return url
 
 
@@ -44,7 +45,8 @@ def running(settings: Mapping[str, object]) -> Iterator[ServerProcess]:
             yield ServerProcess(process)
         finally:
             assert process.stdin is not None
-            process.stdin.close()
+            with suppress(OSError):  # it has ended, and there is a line that it did not read
+                process.stdin.close()
             try:
                 process.wait(SECONDS)
             except subprocess.TimeoutExpired:

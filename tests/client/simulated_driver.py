@@ -127,7 +127,7 @@ class SimulatedDriver:
         self.on_wait: Callable[[], object] = lambda: None
         """Called whenever the client waits."""
         self._random = random.Random(seed) if seed is not None else None
-        self._is_stopped = False
+        self.is_stopped = False
         self._running = _Thread()
         self._threads = [self._running]
 
@@ -138,14 +138,14 @@ class SimulatedDriver:
         return longest if self._random is None else self._random.uniform(0.0, longest)
 
     def stop(self) -> None:
-        self._is_stopped = True
+        self.is_stopped = True
 
     def pass_time(self, seconds: float, until: float) -> None:
         """Wait. Raises: TimeoutError at `until`; Stopped."""
         self.on_wait()
         is_late = self.time + seconds > until
         self._pass_to_others(max(self.time, min(self.time + seconds, until)))
-        if self._is_stopped or self._running.over.cancelled():
+        if self.is_stopped or self._running.over.cancelled():
             raise Stopped
         if is_late:
             raise TimeoutError

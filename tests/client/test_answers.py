@@ -255,6 +255,10 @@ def test_what_may_be_sent() -> None:
             writer.send({"n": "x" * 50_000})
         with pytest.raises(ValueError, match="not JSON"):
             writer.send(float("nan"))
+        with pytest.raises(ValueError, match="surrogates not allowed"):
+            writer.send(["\ud83d"])
+        with pytest.raises(TypeError, match="fail takes a text"):
+            writer.fail(ValueError("no model"))  # type: ignore[arg-type]
     (_, first, _), *rest = node.pieces
     assert first == [{"n": 1}]
     assert "".join("".join(parts) for _, parts, _ in rest) == "\U0001f600" * 50_000
@@ -406,6 +410,17 @@ def test_an_exception_while_no_server_is_there() -> None:
     assert node.driver.time == 1006.0
 
 
+def test_an_exception_after_a_stop_of_the_client() -> None:
+    """It is not replaced by an error which only says that the client was stopped."""
+    client = Client("unix:a", driver=Node().driver)
+    with pytest.raises(ZeroDivisionError), client.answer("a"):  # noqa: PT012
+        client.stop()
+        raise ZeroDivisionError
+    client = Client("unix:a", driver=Node().driver)
+    with pytest.raises(ClientError, match="stopped"), client.answer("a"):
+        client.stop()
+
+
 def test_a_model_that_is_faster_than_the_server() -> None:
     """At most about 1 MiB waits; then the writer waits."""
     node = Node(*[Reply([(1.0, answer(503).pieces[0][1])])] * 5)
@@ -414,6 +429,25 @@ def test_a_model_that_is_faster_than_the_server() -> None:
             writer.write("x" * 4096)
         assert node.driver.time > 1004.0
     assert "".join("".join(parts) for _, parts, _ in node.pieces) == "x" * 4096 * 300
+
+
+def test_several_writers_that_are_faster_than_the_server() -> None:
+    """All of them go on when there is room again."""
+    node = Node(*[Reply([(1.0, answer(503).pieces[0][1])])] * 5)
+    ended: list[float] = []
+
+    async def write() -> None:
+        for _ in range(200):
+            writer.write("x" * 4096)
+        ended.append(node.driver.time)
+
+    with node.write() as writer:
+        for _ in range(3):
+            node.driver.background(write())
+        node.pause(200.0)
+        assert len(ended) == 3
+        assert 1004.0 < min(ended) <= max(ended) < 1030.0
+    assert sum(len("".join(parts)) for _, parts, _ in node.pieces) == 4096 * 600
 
 
 def test_an_answer_whose_beginning_has_expired() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import random
 import socket
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any, get_type_hints
@@ -12,7 +14,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
-from tests.client.both_clients import KINDS, MakeClient, making
+from pushup.client.driver import in_thread
+from tests.client.both_clients import MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
     DRIPS,
@@ -24,6 +27,7 @@ from tests.client.simulated_driver import (
     Reply,
     SimulatedDriver,
     answer,
+    polled,
 )
 
 PUBLISHED = {"id": "e-1", "time": 1.0, "cursor": "e-1"}
@@ -83,6 +87,8 @@ def test_what_was_sent_is_not_repeated_if_that_may_do_harm(make: MakeClient) -> 
         assert len(driver.sent) == 1
     driver = SimulatedDriver(a=[REFUSED, answer(201, {"id": 1, "name": "x", "expires": 2.0})])
     assert make("unix:a", driver=driver).create("x").id == 1
+    driver = SimulatedDriver(a=[UNAVAILABLE, DONE])
+    make("unix:a", driver=driver).call("POST", "/v1/messages", {}, {"idempotency-key": "k"})  # that does no harm
 
 
 def test_pauses_grow_and_are_random_up_to_a_limit(make: MakeClient) -> None:
@@ -144,6 +150,17 @@ def test_a_call_is_bounded(make: MakeClient, reply: Reply, timeout: float, patie
     assert reply is REFUSED or {sent.node for sent in driver.sent} == set(names)
     client.close()
     assert driver.open == set()
+
+
+@pytest.mark.parametrize(("patience", "timeout", "bound"), [(None, 60.0, 60.0), (30.0, 1.0, 1.0), (0.0, 60.0, 60.0)])
+def test_a_call_with_a_timeout_of_its_own(
+    make: MakeClient, patience: float | None, timeout: float, bound: float
+) -> None:
+    """It may be longer than that of the client, or shorter than its patience."""
+    driver = SimulatedDriver(a=[])
+    client = make("unix:a", driver=driver, patience=patience)
+    error_of(lambda: client.call("GET", "/v1/nodes", timeout=timeout))
+    assert driver.time == 1000.0 + bound
 
 
 def test_the_next_node_is_tried_within_its_share_of_the_time(make: MakeClient) -> None:
@@ -211,6 +228,16 @@ def test_a_server_behind_a_path(make: MakeClient, monkeypatch: pytest.MonkeyPatc
     assert driver.sent[0].headers["host"] == "push.example.org"
 
 
+def test_a_program_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it publishes at its exit is sent, although no thread can look up the server's name."""
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert in_thread(lambda: 7).result() == 7
+
+
 def test_what_a_message_may_have_is_sent(make: MakeClient) -> None:
     """And nothing of what it does not have, so that an older server takes it."""
     driver = SimulatedDriver(a=[DONE, DONE, answer(201, {"ids": ["e-1", "e-2"], "time": 1.0, "cursor": "e-2"}), DONE])
@@ -264,18 +291,9 @@ def test_a_poll(make: MakeClient) -> None:
     """What is in the answer; only the last item has the cursor after it. The ticket is sent with the next poll, and not
     when the server refuses it."""
     gap = {"channel": "a", "reason": "lost", "until": "e-2"}
-    message = {"id": "e-3", "time": 1.0, "channels": ["a"], "data": {}, "later": 1}
-    first = {
-        "cursor": "e-5",
-        "messages": [message, message],
-        "gaps": [gap],
-        "closed": ["b"],
-        "more": True,
-        "ticket": "t",
-    }
-    empty = {"cursor": "e-6", "messages": [], "gaps": [], "closed": [], "more": False}
+    first = polled("e-5", 3, 4, gaps=[gap], closed=["b"], more=True, ticket="t")
     refused = answer(401, {"type": "urn:pushup:ticket-expired"}, after=10.0)
-    driver = SimulatedDriver(a=[answer(200, first), refused, answer(200, empty), answer(200, empty)])
+    driver = SimulatedDriver(a=[first, refused, polled("e-6"), polled("e-6")])
     client = make("unix:a", driver=driver)
     answered = client.poll(["a", "b"], "e-1", timeout=20.0, limit=2)
     assert [type(item).__name__ for item in answered.items] == ["Gap", "Closed", "Message", "Message"]
@@ -299,14 +317,20 @@ def test_a_poll_takes_its_timeout_and_that_of_the_client(make: MakeClient) -> No
 @pytest.mark.parametrize("hangs", [HANGS, DRIPS])
 def test_a_poll_at_a_node_that_hangs(make: MakeClient, hangs: Reply) -> None:
     """The next one is polled in time, and first from then on."""
-    polled = answer(200, {"cursor": "e-1", "messages": [], "gaps": [], "closed": [], "more": False})
-    driver = SimulatedDriver(a=[hangs], b=[polled, polled])
+    driver = SimulatedDriver(a=[hangs], b=[polled("e-1"), polled("e-1")])
     client = make(["unix:a", "unix:b"], driver=driver, timeout=5.0)
     assert client.poll("a", timeout=20.0).cursor == "e-1"
     client.poll("a", timeout=20.0)
     assert [(sent.node, sent.at, sent.body["timeout"]) for sent in driver.sent] == [
         ("a", 1000.0, 20.0), ("b", 1022.5, 0.0), ("b", 1022.5, 20.0),
     ]  # fmt: skip
+
+
+def test_an_error_without_a_text(make: MakeClient) -> None:
+    """Is named."""
+    driver = SimulatedDriver(a=[Reply([(0.0, ConnectionResetError())])])
+    error = error_of(lambda: make("unix:a", driver=driver, patience=0.0).cursor())
+    assert str(error) == "cannot reach the server at unix:a: ConnectionResetError"
 
 
 def test_after_a_stop_every_call_fails(make: MakeClient) -> None:
@@ -377,8 +401,7 @@ def test_a_first_token_that_is_refused(make: MakeClient) -> None:
 
 def test_a_token_is_replaced_when_the_server_says_that_it_ends(make: MakeClient) -> None:
     """Not before, and not only when it is refused."""
-    polled = {"cursor": "e-1", "messages": [], "gaps": [], "closed": [], "more": False}
-    driver = SimulatedDriver(a=[answer(200, polled | {"expires_in": 60.0}), answer(200, polled), answer(200, polled)])
+    driver = SimulatedDriver(a=[polled("e-1", expires_in=60.0), polled("e-1"), polled("e-1")])
     client = make("unix:a", token=tokens("1", "2"), driver=driver)
     for _ in range(3):
         client.poll("a")
@@ -414,41 +437,51 @@ def test_a_token_function_that_hangs_is_not_called_again_meanwhile(make: MakeCli
     assert (len(calls), driver.time) == (1, 1015.0)
 
 
-def test_what_cannot_be() -> None:
+def test_a_token_that_came_too_late(make: MakeClient) -> None:
+    """The next call has it at once, and another one if it has ended meanwhile. One that was cancelled never comes."""
+    fetching = [Future[str](), Future[str](), Future[str]()]
+
+    class Slow(SimulatedDriver):
+        def start(self, function: Callable[[], Any]) -> Future[Any]:
+            future: Future[Any] = function()
+            return future
+
+    driver = Slow(a=[REFUSALS["expired"], DONE])
+    client = make("unix:a", token=tokens(*fetching), driver=driver, patience=0.0)
+    error_of(lambda: client.publish("a", 1))
+    fetching[0].cancel()
+    error_of(lambda: client.publish("a", 1))
+    fetching[1].set_result("1")
+    fetching[2].set_result("2")
+    driver.time += 3600.0
+    assert client.publish("a", 1).id == "e-1"
+    assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 2"]
+
+
+def test_what_cannot_be(make: MakeClient) -> None:
     """Says why."""
-    for kind in KINDS:
-        with making(kind) as make:
-            for url in (
-                "127.0.0.1:8080",
-                "ftp://a",
-                "http://",
-                "http://a:x",
-                "http://a b",
-                "http://a/?b",
-                "http://a\n",
-            ):
-                assert "is not a valid URL" in str(error_of(lambda make=make, url=url: make(url)))
-            for given, text in (
-                ({"key": "a", "token": "b"}, "either a key or a token"),
-                ({"token": "a token"}, "the token is not valid"),
-                ({"key": "a\nb"}, "the key is not valid"),
-            ):
-                with pytest.raises(ValueError, match=text):
-                    make("http://a", **given)
-            with pytest.raises(ValueError, match="at least one node"):
-                make([])
-            driver = SimulatedDriver(a=[])
-            with pytest.raises(ValueError, match="not valid"):
-                make("unix:a", driver=driver).publish("a", 1, idempotency_key="a\nb")
-            with pytest.raises(ValueError, match="stream"):
-                make("unix:a", driver=driver).follow("a", transport="websocket")  # type: ignore[arg-type]
-            assert driver.open == set()
+    for url in ("127.0.0.1:8080", "ftp://a", "http://", "http://a:x", "http://a b", "http://a/?b", "http://a\n"):
+        assert "is not a valid URL" in str(error_of(lambda url=url: make(url)))
+    for given, text in (
+        ({"key": "a", "token": "b"}, "either a key or a token"),
+        ({"token": "a token"}, "the token is not valid"),
+        ({"key": "a\nb"}, "the key is not valid"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            make("http://a", **given)
+    with pytest.raises(ValueError, match="at least one node"):
+        make([])
+    driver = SimulatedDriver(a=[])
+    with pytest.raises(ValueError, match="not valid"):
+        make("unix:a", driver=driver).publish("a", 1, idempotency_key="a\nb")
+    with pytest.raises(ValueError, match="stream"):
+        make("unix:a", driver=driver).follow("a", transport="websocket")  # type: ignore[arg-type]
+    assert driver.open == set()
 
 
 def test_many_tickets_are_not_kept() -> None:
     """Each set of channels may have one, and a program may poll any number of sets."""
-    polled = {"cursor": "e-1", "messages": [], "gaps": [], "closed": [], "more": False, "ticket": "t"}
-    driver = SimulatedDriver(a=[answer(200, polled)] * 1003)
+    driver = SimulatedDriver(a=[polled("e-1", ticket="t")] * 1003)
     client = Client("unix:a", driver=driver)
     for number in (*range(1001), 0, 1000):
         client.poll(str(number))

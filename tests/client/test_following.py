@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import random
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pushup.client import ClientError, Item, Message
+from pushup.client import Client, ClientError, Item, Message
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -381,6 +382,19 @@ def test_a_stop(make: MakeClient, transport: Any, reply: Reply, waits: int) -> N
     assert driver.open == set()
 
 
+@pytest.mark.parametrize("transport", ["stream", "poll"])
+def test_a_stop_while_the_program_works(make: MakeClient, transport: Any) -> None:
+    """Nothing more is yielded, also of what has come already."""
+    at_once = b"".join(piece for _, piece in stream(*map(event, range(9))).pieces if isinstance(piece, bytes))
+    driver = SimulatedDriver(a=[Reply([(0.0, at_once)]) if transport == "stream" else polled("e-9", *range(9))])
+    client = make("unix:a", driver=driver)
+    items = client.follow("a", transport=transport)
+    assert data_of(islice(items, 2)) == [0, 1]
+    client.stop()
+    assert list(items) == []
+    assert driver.open == set() or transport == "poll"
+
+
 def test_a_stop_by_whoever_is_told_of_trouble(make: MakeClient) -> None:
     """Ends it before the pause."""
     driver = SimulatedDriver(a=[REFUSED] * 9)
@@ -396,6 +410,18 @@ def test_who_stops_iterating_closes_the_stream(make: MakeClient) -> None:
     assert driver.open == {1}
     items.close()  # type: ignore[attr-defined]  # it is a generator
     assert driver.open == set()
+
+
+def test_a_blocking_client_in_an_event_loop() -> None:
+    """What it follows is not the loop's, which would close it at its own end."""
+    driver = SimulatedDriver(a=[stream(event(1), event(2), closes=False)])
+    items = Client("unix:a", driver=driver).follow("a")
+
+    async def first() -> list[Any]:
+        return data_of(islice(items, 1))
+
+    assert asyncio.run(first()) == [1]
+    assert data_of(islice(items, 1)) == [2]
 
 
 @pytest.mark.parametrize("batch", range(8))

@@ -6,6 +6,7 @@ What they do when a server fails in other ways is tested without a network, in t
 from __future__ import annotations
 
 import asyncio
+import gc
 import queue
 import signal
 import socket
@@ -217,6 +218,19 @@ async def _until_done(items: Any) -> Any:
         if data_of(item) == "done":
             await items.aclose()
             return
+
+
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
+def test_one_event_loop_after_the_other(serve: Serve) -> None:
+    """As in tests of an application: connections of the one before are not used."""
+    with serve() as server, server.caller() as caller:
+        client = AsyncClient(server.url, patience=0.0)
+        for number in range(3):
+            asyncio.run(client.publish("a", number))
+        assert [message["data"] for message in caller.poll("a")["messages"]] == [0, 1, 2]
+        client.close()
+        del client
+        gc.collect()
 
 
 def test_many_tasks_and_many_threads_use_one_client(serve: Serve) -> None:

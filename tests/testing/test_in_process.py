@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from datetime import date
+from typing import Any
 
 import pytest
 
@@ -143,7 +146,46 @@ def test_several_threads(server: InProcess, client: Client) -> None:
         assert [message.data for message in recorder.published(name)] == list(range(50))
 
 
-def test_settings(server: InProcess) -> None:
+def test_an_answer(server: InProcess, client: Client) -> None:
+    """What waits in the background for somebody who stops it lets no time pass, in which the pieces would expire."""
+    with client.answer("a") as answer:
+        for word in ("Forty", "-", "two"):
+            answer.write(word)
+    assert "".join(client.follow_answer("a")) == "Forty-two"
+    with client.answer("b") as answer:
+        client.stop_answer("b")
+        for _ in range(10_000):
+            answer.write("word ")
+            time.sleep(0.001)
+    assert client.read_answer("b").end == "stopped"
+    assert server.now() < 10.0
+
+
+def test_what_comes_before_a_wait_begins_ends_it(server: InProcess) -> None:
+    """As another thread may publish between the look at a connection and the wait for more."""
+    driver: Any = server.asyncio_driver
+    wait, is_polling = driver._wait, False
+
+    async def publish_before(*given: Any) -> None:
+        nonlocal is_polling
+        if is_polling:
+            is_polling = False
+            server.client().publish("a", "hello")
+        await wait(*given)
+
+    async def main() -> Answer:
+        nonlocal is_polling
+        client = AsyncClient(URL, driver=driver)
+        cursor = await client.cursor()
+        is_polling = True
+        return await client.poll("a", cursor, timeout=60)
+
+    driver._wait = publish_before
+    assert [message.data for message in asyncio.run(main()).messages] == ["hello"]
+    assert server.now() < 0.1
+
+
+def test_settings() -> None:
     """They are those of a real server, by their names, and checked like them."""
     with_key = InProcess(publish_keys=["app secret-secret-secret"])
     with pytest.raises(ClientError) as refused:
@@ -160,6 +202,13 @@ def test_a_stopped_client_waits_no_more(server: InProcess, client: Client) -> No
         run(server.driver.sleep(1))
     with pytest.raises(ClientError, match="stopped"):
         client.poll("a")
+
+
+def test_a_stopped_client_is_the_only_one(server: InProcess) -> None:
+    server.client().stop()
+    assert server.client().poll("a", timeout=1.0).cursor
+    server.async_client().stop()
+    assert asyncio.run(server.async_client().poll("a", timeout=0.01)).cursor
 
 
 def test_what_was_published(client: Client) -> None:
@@ -182,6 +231,8 @@ def test_what_was_not_published(client: Client) -> None:
     client.publish(["b", "a"], "shipped")
     with pytest.raises(AssertionError, match=r'^"shipped" on a was not published, but\n    "shipped" on a, b$'):
         recorder.assert_published("a", "shipped")
+    with pytest.raises(AssertionError, match=r"datetime.date\(2026, 11, 27\).* was not published"):
+        recorder.assert_published("a", {"shipped": date(2026, 11, 27)})  # which is not JSON
 
 
 def test_a_recorder_sees_more_channels_than_a_poll_may_have(client: Client) -> None:

@@ -166,7 +166,7 @@ def test_a_failure_says_what_was_published(tmp_path: Path) -> None:
 @processes
 def test_a_setting_that_cannot_be(tmp_path: Path) -> None:
     said = run_tests(tmp_path, FAILING.replace("retention_messages", "retention_mesages"), failures=True)
-    assert "RuntimeError: PushUp did not start; it says why on standard error" in said
+    assert "RuntimeError: PushUp did not start, or has ended; it says why on standard error" in said
     assert "unknown setting 'retention_mesages' (did you mean 'retention_messages'?)" in said
 
 
@@ -176,6 +176,17 @@ def test_a_server_ends_with_its_tests() -> None:
         pass
     with pytest.raises((RuntimeError, ValueError)):
         server.restart()
+
+
+@processes
+def test_a_server_that_was_killed() -> None:
+    """Each test from then on says so."""
+    with running({}) as server:
+        server._process.kill()
+        server._process.wait()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="has ended"):
+                server.restart()
 
 
 @processes
