@@ -147,7 +147,10 @@ class HttpConnection:
     def error(self, value: Any) -> ClientError:
         """The error that this response is, with this value."""
         problem = value if isinstance(value, dict) else {}
-        hint = f"a redirect to {self._header(b'location')!r}; use the URL of the server" if self.status < 400 else ""
+        if self.status < 400:
+            hint = f"a redirect to {self._header(b'location')!r}; use the URL of the server"
+        else:
+            hint = "that is not PushUp's answer; does the URL lead to it, or did a proxy answer?"
         text = f"{self.status} {self.response.reason.decode('latin-1')}: {problem.get('detail', hint)}"
         return ClientError(text, self.status, problem, self._retry_after())
 
