@@ -146,6 +146,18 @@ def test_who_has_never_given_a_sign_is_not_asked(logged_failures: list[str]) -> 
     logged_failures.clear()
 
 
+def test_who_asks_before_its_first_sign_is_asked_as_well() -> None:
+    """It has clients already, and they would be missing in what it tells one of them."""
+    ship = Ship(begin=False)
+    ship.crew.begin(ship.settings)
+    one, two = ship.started
+    one.signs()
+    ask(two, 1, "a")
+    one.answers([1])
+    two.answers([2])
+    assert told(two, 1) == {"1": [1], "2": [2]}
+
+
 def test_who_dies_is_not_waited_for(logged_failures: list[str]) -> None:
     """The others' answers are enough; nor is anything sent to an asker that has died."""
     ship = Ship(3)
