@@ -27,6 +27,7 @@ from pushup.transport.framed_link import Link
 from pushup.workers import control_protocol
 from pushup.workers.machine_queries import ServerQueries
 from pushup.workers.socket_transport import SocketTransport
+from pushup.workers.worker_process import HELD_BACK
 
 _log = Logger()
 
@@ -47,8 +48,15 @@ class Worker:
         self._is_stopping = False
 
     def run(self) -> None:
-        """Serve until the parent says so, or has ended, or a signal comes."""
-        begin = control_protocol.read_begin(self._control)
+        """Serve until the parent says so, or has ended, or a signal comes. Raises: SystemExit if this cannot start."""
+        try:
+            begin = control_protocol.read_begin(self._control)
+        except EOFError:
+            return  # the parent has ended before it wanted anything
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent says when to reload
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)  # now: programs that the authorizer starts inherit it
         use_monotonic_clock(self._reactor)
         faulthandler.enable()
         tune_garbage_collector()
@@ -56,12 +64,13 @@ class Worker:
         server = begin.settings.server
         self._set_log_level = start_logging(server.log_level, server.log_format, process=self._name)
         raise_file_limit()
-        self._service = self._make_service(begin)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._signalled)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent says when to reload
+        try:
+            self._service = self._make_service(begin)
+            self._service.startService()
+        except (SettingsError, OSError) as error:
+            _log.error("this worker cannot start: {error}", error=error)
+            raise SystemExit(1) from None
         self._reactor.addSystemEventTrigger("before", "shutdown", self._service.stopService)
-        self._service.startService()
         self._reactor.run(installSignalHandlers=False)
 
     def _make_service(self, begin: control_protocol.Begin) -> PushUpService:
@@ -124,9 +133,13 @@ class Worker:
     def _signalled(self, number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if number == signal.SIGTERM:  # only this worker is to stop; the others accept the clients
-            self._reactor.callFromThread(self._service.listening.stopService)
-        self._reactor.callFromThread(self._stop)
+        # It may still be starting: what this calls comes when the reactor runs.
+        self._reactor.callFromThread(self._stop_alone if number == signal.SIGTERM else self._stop)
+
+    def _stop_alone(self) -> None:
+        """Only this worker is to stop; the others accept the clients."""
+        self._service.listening.stopService()
+        self._stop()
 
     def _stop(self) -> None:
         if not self._is_stopping:

@@ -441,6 +441,36 @@ def test_workers_run_the_code_of_the_current_directory_if_the_parent_does(stack:
     wait_until(lambda: len(list(checkout.glob("*.was-run"))) == 3, "the parent and both workers", 30)
 
 
+def test_ctrl_c_while_workers_start(stack: ExitStack, tmp_path: Path) -> None:
+    """Each process gets it, and workers cannot handle it yet. All stop, and the log is as ever."""
+    command = [sys.executable, "-m", "pushup", "serve", "--workers", "2", "--listen", "127.0.0.1:0"]
+    process = stack.enter_context(_started(command))
+    server = Server(process, [], tmp_path)
+    wait_until(lambda: len(workers_of(server)) == 2, "processes of both")
+    for each in (*workers_of(server), server.process):
+        each.send_signal(signal.SIGINT)
+    assert server.wait() == 0
+    assert process.stderr is not None
+    log = process.stderr.read().decode()
+    assert "Traceback" not in log
+    assert "worker 1: stopped" in log
+
+
+def test_a_worker_that_cannot_start_says_why(serve: Serve, tmp_path: Path) -> None:
+    """In one line, and it is tried again."""
+    module = tmp_path / "mine.py"
+    module.write_text(allows := "def may_poll(channels, headers):\n    return True\n")
+    with serve("--workers", "2", authorizer="mine:may_poll", environment={"PYTHONPATH": str(tmp_path)}) as server:
+        replaced(server)
+        server.expect_log("worker 1: this worker cannot start: authorizer: ")
+        module.unlink()
+        first = workers_of(server)[0]
+        first.kill()
+        wait_until(lambda: any("cannot start" in line for line in server.log_lines()), "the reason")
+        module.write_text(allows)
+        wait_for_another(server, first)
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])
 def test_a_number_of_workers_that_cannot_be(value: str) -> None:
     assert "workers" in error_of("serve", PUSHUP_WORKERS=value)
