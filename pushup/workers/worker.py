@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import socket
 from collections.abc import Sequence
@@ -46,6 +47,7 @@ class Worker:
         self._reactor = reactor
         self._link = Link(self._received, self._parent_ended)
         self._is_stopping = False
+        self._was_told_to_stop = False
 
     def run(self) -> None:
         """Serve until the parent says so, or has ended, or a signal comes. Raises: SystemExit if this cannot start."""
@@ -147,14 +149,21 @@ class Worker:
             self._reactor.stop()
 
     def _parent_ended(self, reason: str) -> None:
-        """One of the links has ended. Held polls are answered, and their clients find the next server."""
+        """One of the links has ended. Held polls are answered, and their clients find the next server.
+
+        A parent that is stopping waits for its workers. If it does not, it was killed, such as by a second signal: then
+        they end at once, too.
+        """
+        if self._was_told_to_stop:
+            _log.info("the parent process has ended ({reason}) while it was stopping: this worker ends", reason=reason)
+            os._exit(1)
         self._siblings.be_alone()
+        self._service.listening.stopService()  # at once, so that the next server can listen
         if not self._is_stopping:
             _log.error(
                 "the parent process has ended ({reason}); this worker is stopping, and its clients reconnect",
                 reason=reason,
             )
-            self._service.listening.stopService()  # at once, so that the next server can listen
             self._stop()
 
     def _sign(self) -> None:
@@ -163,6 +172,7 @@ class Worker:
     def _received(self, body: bytes) -> None:
         match control_protocol.read_by_worker(body):
             case control_protocol.Stop():
+                self._was_told_to_stop = True
                 self._stop()
             case control_protocol.Reload(settings):
                 self._reload(settings)

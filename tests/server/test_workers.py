@@ -276,6 +276,18 @@ def test_sigterm_drains_all_workers(serve: Serve, stack: ExitStack) -> None:
         assert not any(worker.is_running() for worker in workers)
 
 
+def test_a_second_signal_ends_all_at_once(serve: Serve, stack: ExitStack) -> None:
+    """The parent ends by it, and its workers notice: they do not drain on, nor keep the port."""
+    with serve("--workers", "2", drain_seconds="60s") as server:
+        hold(server, stack, "a")
+        workers = workers_of(server)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: sum("draining" in line for line in server.log_lines()) == 2, "both to drain")
+        server.signal(signal.SIGTERM)
+        assert server.wait() == -signal.SIGTERM
+        assert psutil.wait_procs(workers, timeout=10)[1] == []
+
+
 def test_idle_connections_of_workers_that_no_balancer_has_asked(serve: Serve, stack: ExitStack) -> None:
     """Its checks may have reached another worker: what it sends on a connection that was idle is still answered."""
     with serve("--workers", "2", drain_seconds="60s") as server:
