@@ -69,16 +69,16 @@ class SteadyTime:
         self._logged_at = -math.inf
 
     def __call__(self) -> float:
-        return self._at(self._uptime())
+        return self._time_at(self._uptime())
 
-    def _at(self, uptime: float) -> float:
+    def _time_at(self, uptime: float) -> float:
         passed = uptime - self._since
         return self._then + passed + self._slew * (passed if passed < WATCH_SECONDS else WATCH_SECONDS)
 
     def watch(self) -> None:
         """Look at the wall clock; to be called every WATCH_SECONDS."""
         now = self._uptime()
-        self._then, self._since = self._at(now), now
+        self._then, self._since = self._time_at(now), now
         ahead = self._wall() - self._then
         moved, self._ahead = ahead - self._ahead, ahead
         self._slew = max(-SLEW, min(SLEW, ahead / WATCH_SECONDS))

@@ -115,7 +115,7 @@ BUGS = (
         (
             Edit(
                 "pushup/clock.py",
-                "        return self._at(self._uptime())\n",
+                "        return self._time_at(self._uptime())\n",
                 "        return self._wall()\n",
             ),
         ),
