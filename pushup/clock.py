@@ -61,24 +61,27 @@ class SteadyTime:
     def __init__(self, wall: Callable[[], float] = time.time, uptime: Callable[[], float] = uptime) -> None:
         self._wall = wall
         self._uptime = uptime
-        self._since = uptime()  # since then it was `_then`, and passes at `_rate`
+        self._since = uptime()  # at the last look, when it was `_then`
         self._then = wall()
-        self._rate = 1.0
+        self._slew = 0.0  # so much of each second is added to it, until the next look is due
         self._ahead = 0.0  # by this the wall clock was ahead at the last look
         self._jumped = 0.0  # by this it has jumped since that was last logged
         self._logged_at = -math.inf
 
     def __call__(self) -> float:
-        return self._then + (self._uptime() - self._since) * self._rate
+        return self._time_at(self._uptime())
+
+    def _time_at(self, uptime: float) -> float:
+        passed = uptime - self._since
+        return self._then + passed + self._slew * (passed if passed < WATCH_SECONDS else WATCH_SECONDS)
 
     def watch(self) -> None:
         """Look at the wall clock; to be called every WATCH_SECONDS."""
         now = self._uptime()
-        self._then += (now - self._since) * self._rate
-        self._since = now
+        self._then, self._since = self._time_at(now), now
         ahead = self._wall() - self._then
         moved, self._ahead = ahead - self._ahead, ahead
-        self._rate = 1 + max(-SLEW, min(SLEW, ahead / WATCH_SECONDS))
+        self._slew = max(-SLEW, min(SLEW, ahead / WATCH_SECONDS))
         if abs(moved) >= JUMP_SECONDS:
             self._jumped += moved
         if abs(self._jumped) >= JUMP_SECONDS and now - self._logged_at >= LOG_SECONDS:

@@ -116,6 +116,17 @@ def test_a_suspended_machine_counts_the_time(machine: Machine, lines: list[str])
     assert lines == []
 
 
+@pytest.mark.parametrize("offset", [0.5, -0.5])
+def test_a_suspension_while_it_makes_up_for_a_difference(machine: Machine, lines: list[str], offset: float) -> None:
+    """Nobody looks for hours, and it does not go past the wall clock."""
+    machine.wall += offset
+    machine.run(100)
+    machine.pause(8 * 3600.0)
+    machine.run(1)
+    assert (machine.wall - machine.steady_time()) / offset == pytest.approx(0.8, abs=0.01)
+    assert lines == []
+
+
 def test_the_reactor_waits_on_the_monotonic_clock() -> None:
     """Its own time is the monotonic one, and so is that of its timers, when they are made and when they are moved."""
     reactor = _Reactor()

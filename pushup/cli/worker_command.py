@@ -17,11 +17,15 @@ from pushup.workers.worker import Worker
 def main(number: str, links: str, listening: str) -> None:
     from twisted.internet import reactor
 
-    Worker(int(number), _sockets(links), _sockets(listening), reactor).run()
+    Worker(int(number), sockets(links), sockets(listening), reactor).run()
 
 
-def _sockets(files: str) -> list[socket.socket]:
-    return [socket.socket(fileno=int(file)) for file in files.split(",") if file]
+def sockets(files: str) -> list[socket.socket]:
+    """Those with these file descriptors. Programs that the authorizer starts do not get them, too."""
+    found = [socket.socket(fileno=int(file)) for file in files.split(",") if file]
+    for sock in found:
+        sock.set_inheritable(False)
+    return found
 
 
 if __name__ == "__main__":

@@ -82,11 +82,8 @@ class Parent(InOrder):
         self._crew.begin(self._for_workers(self._settings))
 
     def _stop_crew(self) -> Deferred[None]:
-        """Let the workers answer their held polls and exit. They listen until they have drained, the parent does not.
-
-        So the next server can have the addresses as soon as they have.
-        """
-        self._reserved.stopService()
+        """Let the workers answer their held polls and exit. They listen until they have drained."""
+        self._reserved.free_ports()
         return self._crew.stop(self._settings.drain.drain_seconds + FLUSH_SECONDS + GRACE_SECONDS)
 
     async def _stop_children(self) -> None:
@@ -132,6 +129,15 @@ class ReservedAddresses(Service):
         super().startService()
         self._sockets = open_sockets(self._wanted, reserve)
         self.addresses = [address_of(sock) for sock in self._sockets]
+
+    def free_ports(self) -> None:
+        """Let the next server have each port as soon as the workers have stopped listening there.
+
+        A Unix socket cannot be handed on like that: without its path, no client would find the workers.
+        """
+        for sock in self._sockets:
+            if sock.family != socket.AF_UNIX:
+                sock.close()
 
     def stopService(self) -> None:
         super().stopService()

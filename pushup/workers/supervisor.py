@@ -242,7 +242,11 @@ class Supervisor:
             case control_protocol.Question(number) as wanted:
                 if wanted.is_out is not None:
                     self._is_out = wanted.is_out
-                asked = [each.number for each in self._workers.values() if each.has_begun or wanted.is_out is not None]
+                asked = [
+                    each.number
+                    for each in self._workers.values()
+                    if each.has_begun or each is worker or wanted.is_out is not None
+                ]
                 self._questions.ask(
                     asked, wanted, lambda bodies: self._send(worker, control_protocol.Answers(number, bodies))
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import socket
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ from pushup.transport.framed_link import Link
 from pushup.workers import control_protocol
 from pushup.workers.machine_queries import ServerQueries
 from pushup.workers.socket_transport import SocketTransport
+from pushup.workers.worker_process import HELD_BACK
 
 _log = Logger()
 
@@ -45,10 +47,18 @@ class Worker:
         self._reactor = reactor
         self._link = Link(self._received, self._parent_ended)
         self._is_stopping = False
+        self._was_told_to_stop = False
 
     def run(self) -> None:
-        """Serve until the parent says so, or has ended, or a signal comes."""
-        begin = control_protocol.read_begin(self._control)
+        """Serve until the parent says so, or has ended, or a signal comes. Raises: SystemExit if this cannot start."""
+        try:
+            begin = control_protocol.read_begin(self._control)
+        except EOFError:
+            return  # the parent has ended before it wanted anything
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent says when to reload
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)  # now: programs that the authorizer starts inherit it
         use_monotonic_clock(self._reactor)
         faulthandler.enable()
         tune_garbage_collector()
@@ -56,12 +66,13 @@ class Worker:
         server = begin.settings.server
         self._set_log_level = start_logging(server.log_level, server.log_format, process=self._name)
         raise_file_limit()
-        self._service = self._make_service(begin)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._signalled)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent says when to reload
+        try:
+            self._service = self._make_service(begin)
+            self._service.startService()
+        except (SettingsError, OSError) as error:
+            _log.error("this worker cannot start: {error}", error=error)
+            raise SystemExit(1) from None
         self._reactor.addSystemEventTrigger("before", "shutdown", self._service.stopService)
-        self._service.startService()
         self._reactor.run(installSignalHandlers=False)
 
     def _make_service(self, begin: control_protocol.Begin) -> PushUpService:
@@ -124,9 +135,13 @@ class Worker:
     def _signalled(self, number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if number == signal.SIGTERM:  # only this worker is to stop; the others accept the clients
-            self._reactor.callFromThread(self._service.listening.stopService)
-        self._reactor.callFromThread(self._stop)
+        # It may still be starting: what this calls comes when the reactor runs.
+        self._reactor.callFromThread(self._stop_alone if number == signal.SIGTERM else self._stop)
+
+    def _stop_alone(self) -> None:
+        """Only this worker is to stop; the others accept the clients."""
+        self._service.listening.stopService()
+        self._stop()
 
     def _stop(self) -> None:
         if not self._is_stopping:
@@ -134,14 +149,21 @@ class Worker:
             self._reactor.stop()
 
     def _parent_ended(self, reason: str) -> None:
-        """One of the links has ended. Held polls are answered, and their clients find the next server."""
+        """One of the links has ended. Held polls are answered, and their clients find the next server.
+
+        A parent that is stopping waits for its workers. If it does not, it was killed, such as by a second signal: then
+        they end at once, too.
+        """
+        if self._was_told_to_stop:
+            _log.info("the parent process has ended ({reason}) while it was stopping: this worker ends", reason=reason)
+            os._exit(1)
         self._siblings.be_alone()
+        self._service.listening.stopService()  # at once, so that the next server can listen
         if not self._is_stopping:
             _log.error(
                 "the parent process has ended ({reason}); this worker is stopping, and its clients reconnect",
                 reason=reason,
             )
-            self._service.listening.stopService()  # at once, so that the next server can listen
             self._stop()
 
     def _sign(self) -> None:
@@ -150,6 +172,7 @@ class Worker:
     def _received(self, body: bytes) -> None:
         match control_protocol.read_by_worker(body):
             case control_protocol.Stop():
+                self._was_told_to_stop = True
                 self._stop()
             case control_protocol.Reload(settings):
                 self._reload(settings)

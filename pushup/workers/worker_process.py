@@ -16,6 +16,9 @@ from pushup.workers.socket_transport import SocketTransport
 MODULE = "pushup.cli.worker_command"
 """What a worker runs."""
 
+HELD_BACK = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Signals that a new worker gets only when it can handle them. Ctrl-C goes to all processes of a terminal."""
+
 
 class Child(Protocol):
     """A process: `subprocess.Popen`, or the stand-in of a test."""
@@ -40,6 +43,7 @@ def start_process(
     theirs = [their.fileno() for _, their in sockets]
     shared = [sock.fileno() for sock in listening]
     arguments = [number, *[",".join(map(str, files)) for files in (theirs, shared)]]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)  # inherited
     try:
         process = subprocess.Popen(  # noqa: S603  # ourselves
             [sys.executable, *path_flags(), "-m", MODULE, *map(str, arguments)],
@@ -53,6 +57,7 @@ def start_process(
             our.close()
         raise
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for _, their in sockets:
             their.close()
     return process

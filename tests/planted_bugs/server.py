@@ -115,7 +115,7 @@ BUGS = (
         (
             Edit(
                 "pushup/clock.py",
-                "        return self._then + (self._uptime() - self._since) * self._rate\n",
+                "        return self._time_at(self._uptime())\n",
                 "        return self._wall()\n",
             ),
         ),

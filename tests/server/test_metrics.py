@@ -75,7 +75,6 @@ def test_with_a_journal(serve: Serve, tmp_path: Path) -> None:
 def test_with_workers(serve: Serve, tmp_path: Path) -> None:
     """Each of them has gauges of its own, and the parent knows how far each lags behind."""
     with serve(workers=2, broadcast=f"journal:{tmp_path / 'journal.db'}") as server:
-        server.expect_log("the parent process has ended")
         text = checked_page(server)
     assert value(text, "workers", worker="parent") == 2
     for number in "12":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +32,6 @@ ISSUERS = {
 
 
 @pytest.fixture
-def serve(serve: Serve) -> Serve:
-    """Servers are killed at the end of a test, which their workers notice."""
-
-    @contextmanager
-    def start(*flags: str, **more: Any) -> Iterator[Server]:
-        with serve(*flags, **more) as server:
-            server.expect_log("the parent process has ended")
-            server.expect_log("the keys cannot be fetched")
-            yield server
-
-    return start
-
-
-@pytest.fixture
 def issuer() -> Iterator[WebBackend]:
     """An issuer that publishes its keys at a URL, and does not at first."""
     with web_backend() as backend:
@@ -71,13 +56,6 @@ def status(server: Server, text: str, channel: str = "user:7") -> int:
     return found.pop() if len(found) == 1 else 0
 
 
-def held_polls(server: Server) -> int:
-    """How many polls all workers hold."""
-    with server.caller() as caller:
-        text = caller.call("GET", "/metrics").text
-    return sum(int(float(number)) for number in re.findall(r"^pushup_held_polls{.*} (\S+)$", text, re.MULTILINE))
-
-
 def write_settings(tmp_path: Path, url: str, *secrets: str) -> Path:
     """The settings file, and the files that it names."""
     secret(tmp_path / "rsa.pem", pem(key_for("RS256")))
@@ -96,6 +74,7 @@ def test_four_issuers(serve: Serve, tmp_path: Path, issuer: WebBackend) -> None:
     """Keys of all kinds, on all workers; those at a URL come late, change, and cannot be fetched; secrets rotate."""
     config = write_settings(tmp_path, issuer.url, SECRET)
     with serve("--config", str(config)) as server:
+        server.expect_log("the keys cannot be fetched")
         assert {name: status(server, signed(name)) for name in ISSUERS} == {
             "HS256": 200, "RS256": 200, "ES256": 200, "EdDSA": 503,
         }  # fmt: skip
@@ -136,6 +115,7 @@ def test_a_thousand_held_polls_end(serve: Serve, tmp_path: Path, issuer: WebBack
     config = write_settings(tmp_path, issuer.url, SECRET)
     count = 1000
     with serve("--config", str(config)) as server, ExitStack() as stack:
+        server.expect_log("the keys cannot be fetched")
         mine = signed("HS256")
         other = signed("HS256", sub="8")
         polls = [stack.enter_context(server.connect()) for _ in range(count)]
@@ -143,7 +123,7 @@ def test_a_thousand_held_polls_end(serve: Serve, tmp_path: Path, issuer: WebBack
         for client in polls:
             _hold(client, mine)
         _hold(bystander, other)
-        wait_until(lambda: held_polls(server) == count + 1, "held polls")
+        server.wait_for_held(count + 1)
         with server.caller() as caller:
             reply = caller.call("POST", "/v1/revoke", {"sub": "7"}, PUBLISHER)
             assert reply.status == 200

@@ -35,19 +35,6 @@ KEY = "a-publish-key-of-27-letters"
 OTHER_KEY = "another-publish-key-of-35-characters"
 
 
-@pytest.fixture
-def serve(serve: Serve) -> Serve:
-    """Servers are killed at the end of a test, which their workers notice."""
-
-    @contextmanager
-    def start(*flags: str, **more: Any) -> Iterator[Server]:
-        with serve(*flags, **more) as server:
-            server.expect_log("the parent process has ended")
-            yield server
-
-    return start
-
-
 def gauges(server: Server, name: str) -> dict[str, float]:
     """This gauge of each worker."""
     with server.caller() as caller:
@@ -59,10 +46,10 @@ def gauges(server: Server, name: str) -> dict[str, float]:
 def hold(server: Server, stack: ExitStack, channel: str, count: int = CLIENTS) -> list[Caller]:
     """So many clients whose polls are held."""
     callers = [stack.enter_context(server.caller()) for _ in range(count)]
-    before = sum(gauges(server, "held_polls").values())
+    before = int(server.metric("held_polls"))
     for caller in callers:
         caller.begin_poll(channel, cursor="now", timeout=60)
-    wait_until(lambda: sum(gauges(server, "held_polls").values()) == before + count, "held polls")
+    server.wait_for_held(before + count)
     return callers
 
 
@@ -232,7 +219,7 @@ def test_the_parent_hangs(serve: Serve) -> None:
         assert (reply.status, "may or may not" in reply.value["detail"]) == (503, True)
         assert publisher.call("POST", "/v1/messages", {"channels": ["a"], "data": 2}).status == 503
         wait_until(lambda: caller.call("GET", "/readyz").status == 503, "the other not to be ready")
-        assert sum(gauges(server, "ready").values()) == 0
+        assert server.metric("ready") == 0
         server.signal(signal.SIGCONT)
         wait_until(lambda: gauges(server, "ready") == {"1": 1.0, "2": 1.0}, "both to be ready again")
         assert publisher.call("POST", "/v1/messages", {"channels": ["a"], "data": 3}).status == 201
@@ -274,6 +261,18 @@ def test_sigterm_drains_all_workers(serve: Serve, stack: ExitStack) -> None:
         assert server.wait() == 0
         assert time.monotonic() - began > 0.9
         assert not any(worker.is_running() for worker in workers)
+
+
+def test_a_second_signal_ends_all_at_once(serve: Serve, stack: ExitStack) -> None:
+    """The parent ends by it, and its workers notice: they do not drain on, nor keep the port."""
+    with serve("--workers", "2", drain_seconds="60s") as server:
+        hold(server, stack, "a")
+        workers = workers_of(server)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: sum("draining" in line for line in server.log_lines()) == 2, "both to drain")
+        server.signal(signal.SIGTERM)
+        assert server.wait() == -signal.SIGTERM
+        assert psutil.wait_procs(workers, timeout=10)[1] == []
 
 
 def test_idle_connections_of_workers_that_no_balancer_has_asked(serve: Serve, stack: ExitStack) -> None:
@@ -359,19 +358,27 @@ def test_tickets_are_valid_at_all_workers(serve: Serve, tmp_path: Path) -> None:
                 assert (reply.status, "ticket" in reply.value) == (200, False)
 
 
-def test_other_addresses(serve: Serve, tmp_path: Path) -> None:
-    """A Unix socket, which all workers share, and IPv6. The socket's path is removed at the end."""
+def test_other_addresses(serve: Serve, stack: ExitStack, tmp_path: Path) -> None:
+    """A Unix socket, which all workers share, and IPv6: served until the end of the drain. Then the path is removed."""
     path = tmp_path / "pushup.sock"
-    with serve("--workers", "2", "--listen", f"unix:{path}", "--listen", "[::1]:0") as server:
-        for address in server.addresses:
-            with RawClient(address) as client:
-                client.send(get("/readyz"))
-                assert client.read_response().status == 200
+    with serve("--workers", "2", "--listen", f"unix:{path}", "--listen", "[::1]:0", drain_seconds="2s") as server:
+
+        def statuses() -> list[int]:
+            found = []
+            for address in server.addresses:
+                with RawClient(address) as client:
+                    client.send(get("/readyz"))
+                    found.append(client.read_response().status)
+            return found
+
+        assert statuses() == [200, 200]
         first = workers_of(server)[0]
         first.terminate()
         wait_for_another(server, first)
-        assert path.exists()
+        hold(server, stack, "a")
         server.signal(signal.SIGTERM)
+        wait_until(lambda: sum("draining" in line for line in server.log_lines()) == 3, "both to drain")
+        assert statuses() == [503, 503]
         assert server.wait() == 0
         assert not path.exists()
 
@@ -439,6 +446,36 @@ def test_workers_run_the_code_of_the_current_directory_if_the_parent_does(stack:
     with Caller(address) as caller:
         wait_until(lambda: _published(caller, "served"), "a worker to serve", 30)
     wait_until(lambda: len(list(checkout.glob("*.was-run"))) == 3, "the parent and both workers", 30)
+
+
+def test_ctrl_c_while_workers_start(stack: ExitStack, tmp_path: Path) -> None:
+    """Each process gets it, and workers cannot handle it yet. All stop, and the log is as ever."""
+    command = [sys.executable, "-m", "pushup", "serve", "--workers", "2", "--listen", "127.0.0.1:0"]
+    process = stack.enter_context(_started(command))
+    server = Server(process, [], tmp_path)
+    wait_until(lambda: len(workers_of(server)) == 2, "processes of both")
+    for each in (*workers_of(server), server.process):
+        each.send_signal(signal.SIGINT)
+    assert server.wait() == 0
+    assert process.stderr is not None
+    log = process.stderr.read().decode()
+    assert "Traceback" not in log
+    assert "worker 1: stopped" in log
+
+
+def test_a_worker_that_cannot_start_says_why(serve: Serve, tmp_path: Path) -> None:
+    """In one line, and it is tried again."""
+    module = tmp_path / "mine.py"
+    module.write_text(allows := "def may_poll(channels, headers):\n    return True\n")
+    with serve("--workers", "2", authorizer="mine:may_poll") as server:  # in its current directory
+        replaced(server)
+        server.expect_log("worker 1: this worker cannot start: authorizer: ")
+        module.unlink()
+        first = workers_of(server)[0]
+        first.kill()
+        wait_until(lambda: any("cannot start" in line for line in server.log_lines()), "the reason")
+        module.write_text(allows)
+        wait_for_another(server, first)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1.5"])

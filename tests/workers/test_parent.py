@@ -119,6 +119,18 @@ def test_no_client_gets_to_the_parent() -> None:
         client.connect(reserved.getsockname())
 
 
+def test_what_stays_while_the_workers_drain(tmp_path: Path) -> None:
+    """The next server can have a port as soon as they do not listen there; clients find a Unix socket until the end."""
+    path = tmp_path / "a"
+    reserved = ReservedAddresses((f"unix:{path}", "127.0.0.1:0"))
+    reserved.startService()
+    reserved.free_ports()
+    with open_socket(reserved.addresses[1]), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+    reserved.stopService()
+    assert not path.exists()
+
+
 def test_a_unix_socket_that_somebody_has_removed(tmp_path: Path) -> None:
     """The parent has nothing to remove, and goes on to stop its workers."""
     reserved = ReservedAddresses((f"unix:{tmp_path}/a", f"unix:{tmp_path}/b"))

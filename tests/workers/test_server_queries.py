@@ -155,6 +155,7 @@ def test_when_the_parent_has_ended_this_worker_answers_alone() -> None:
     assert (asking.counts, len(asking.sent)) == ([[3], [3, 1]], 1)
     asking.siblings.be_alone()
     assert len(asking.counts) == 2
+    assert asking.clock.getDelayedCalls() == []
 
 
 def test_an_answer_that_cannot_be_used_is_logged(logged_failures: list[str]) -> None:
@@ -185,12 +186,3 @@ def test_a_parent_that_hangs_is_not_waited_for() -> None:
     asking.are_told(w1=[1], w2=[3])
     assert (len(asking.texts), asking.counts) == (1, [[3, 0], [4]])
     assert asking.clock.getDelayedCalls() == []
-
-
-def test_when_the_parent_has_ended_nothing_is_waited_for() -> None:
-    """Neither what was asked before, nor what is asked now."""
-    asking = Asking()
-    asking.ask_for_counts("a")
-    asking.siblings.be_alone()
-    asking.ask_for_counts("b")
-    assert (asking.counts, asking.clock.getDelayedCalls()) == ([[3], [1]], [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from typing import Any
 
 import msgspec
@@ -11,7 +10,6 @@ import pytest
 from pushup.workers import control_protocol
 from pushup.workers.machine_metrics import Family, one_page
 from pushup.workers.machine_queries import ANSWER_SECONDS
-from pushup.workers.supervisor import SILENCE_SECONDS
 from tests.workers.stand_ins import PARENT, Ship, StandIn, metrics
 
 
@@ -146,6 +144,18 @@ def test_who_has_never_given_a_sign_is_not_asked(logged_failures: list[str]) -> 
     logged_failures.clear()
 
 
+def test_who_asks_before_its_first_sign_is_asked_as_well() -> None:
+    """It has clients already, and they would be missing in what it tells one of them."""
+    ship = Ship(begin=False)
+    ship.crew.begin(ship.settings)
+    one, two = ship.started
+    one.signs()
+    ask(two, 1, "a")
+    one.answers([1])
+    two.answers([2])
+    assert told(two, 1) == {"1": [1], "2": [2]}
+
+
 def test_who_dies_is_not_waited_for(logged_failures: list[str]) -> None:
     """The others' answers are enough; nor is anything sent to an asker that has died."""
     ship = Ship(3)
@@ -270,22 +280,6 @@ def test_a_worker_that_dies_after_it_has_answered_counts_once(logged_failures: l
     assert (answers_total(bodies), "2" in bodies) == (13, False)
     three.answers([3])
     assert told(one, 2) == {"1": [1], "2": [2], "3": [3]}
-    logged_failures.clear()
-
-
-def test_a_worker_that_is_killed_counts_as_well(logged_failures: list[str]) -> None:
-    """Its last metrics are shown until it has ended, and its counters after that."""
-    ship = Ship()
-    one, two = ship.started
-    ask(one, 1)
-    answer_all(ship, 5, 7)
-    ship.advance(SILENCE_SECONDS + 3.0, silent=(two,))
-    assert two.signals == [signal.SIGABRT, signal.SIGKILL]
-    two.dies(-signal.SIGKILL)
-    ask(one, 2)
-    one.answers(metrics(5, 5))
-    bodies = told(one, 2)
-    assert (answers_total(bodies), replaced(bodies)) == (12, 1)
     logged_failures.clear()
 
 
