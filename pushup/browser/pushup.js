@@ -463,6 +463,7 @@ class Connection {
     const now = this.client.now();
     const { client, lasted } = this;
     if (this.request.sub) this.request.sub.askedAt = now; // others come first
+    else client.sayAt = now + SAY_AGAIN;
     const { problem } = trouble;
     const { status } = problem;
     const pause = isRevoked(problem) ? REVOKED_PAUSE : trouble.pause;
@@ -1096,10 +1097,8 @@ class Presence extends Subscription {
 const HANDLERS = ["onMessage", "onGap", "onState", "onClosed", "atLeastOnce"];
 const SUBSCRIPTION_OPTIONS = [...HANDLERS, "cursor", "name"];
 const PRESENCE_OPTIONS = ["onChange", "onState"];
-const OPTIONS = [
-  ...[...HANDLERS, "url", "token", "credentials", "user", "share", "transport", "hidden", "onRefused", "onError"],
-  ...["channelLimit", "environment"],
-];
+const MORE = "url token credentials user share transport hidden onRefused onError channelLimit environment";
+const OPTIONS = [...HANDLERS, ...MORE.split(" ")];
 /** @type {Record<string, unknown[]>} */
 const CHOICES = {
   transport: ["auto", "stream", "poll"],
@@ -1140,9 +1139,10 @@ export class PushUp {
   #jumped = false;
   /** @type {unknown} */
   #timer;
-  /** @type {Request | undefined} a poll that says what was seen, until it is answered */
-  #saying;
-  #sayAt = 0;
+  #checkAt = Infinity;
+  /** @type {Request | null} a poll that says what was seen, until it is answered */
+  #saying = null;
+  sayAt = 0; // the earliest time of the next
   // The page.
   #frozen = false;
   #asleep = false;
@@ -1272,7 +1272,7 @@ export class PushUp {
   /** @param {number} now */
   #schedule(now) {
     const { base, own, lead, environment } = this;
-    const times = [now + LOOK, this.#sayAt];
+    const times = [now + LOOK, this.sayAt];
     for (const { dueAt, deadline } of [base, own]) times.push(dueAt || Infinity, deadline?.at ?? Infinity);
     if (lead.state === "following") times.push(lead.greetAt);
     for (const sub of this.#active()) if (this.#isLost(sub)) times.push(sub.askAt);
@@ -1365,18 +1365,21 @@ export class PushUp {
     if (this.#asleep) return null;
     const due = this.#active().filter((each) => this.#isLost(each) && now >= each.askAt);
     const [sub] = due.sort((one, other) => one.askedAt - other.askedAt);
-    if (!sub) return (this.#saying ??= this.#say(now)) ?? null;
+    const say = !sub || this.sayAt < sub.askedAt ? (this.#saying ??= this.#say(now)) : null;
+    if (say || !sub) return say;
     return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? sub.begin, sub };
   }
 
   /** A poll with the cursor up to which subscriptions have handled everything. @param {number} now */
   #say(now) {
-    const asked = this.#active().filter((sub) => sub.said !== undefined && sub.said !== sub.cursor && this.#isCovered(sub));
+    const asked = this.#active().filter(
+      (sub) => sub.cursor && sub.said !== undefined && sub.said !== sub.cursor && this.#isCovered(sub),
+    );
     const cursor = asked[0]?.cursor;
-    if (!cursor || now < this.#sayAt) return undefined;
-    this.#sayAt = now + SAY_AGAIN;
+    if (!cursor || now < this.sayAt) return null;
     const subs = asked.filter((sub) => sub.cursor === cursor);
-    for (const sub of subs) sub.said = sub.busy ? cursor : undefined; // it will have handled more
+    // One that is not up to date will have handled more, and then says so.
+    for (const sub of subs) sub.said = this.#stateOf(sub).state === "live" ? undefined : cursor;
     const channels = [...new Set(subs.flatMap((sub) => [...sub.channels]))].sort();
     return /** @type {Request} */ ({ kind: "own", channels, cursor, limit: 1 });
   }
@@ -1419,7 +1422,11 @@ export class PushUp {
 
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
   #takeOwn({ sub, cursor, channels }, entry) {
-    if (!sub) this.#saying = undefined;
+    const now = this.now();
+    if (!sub) {
+      this.#saying = null;
+      this.sayAt = now + SAY_AGAIN;
+    }
     if (!sub || (sub.cursor ?? sub.begin) !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
       return;
     sub.suspect = false;
@@ -1444,7 +1451,7 @@ export class PushUp {
 
   /** @param {Request} request @param {Problem} problem */
   #ownRefused({ sub }, problem) {
-    if (!sub) return void (this.#saying = undefined);
+    if (!sub) return void (this.#saying = null);
     sub.stop(problem);
     for (const connection of [this.base, this.own]) connection.failures = connection.refusals = 0; // it was this one's fault
   }

@@ -1115,6 +1115,36 @@ test("what a handler has not finished is not seen, with atLeastOnce; other subsc
   assert.equal(w.service.unread.size, 0);
 });
 
+test("what was seen is said while another subscription's own requests fail, and before that one has a cursor", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  w.block((url) => url.includes("/v1/presence"));
+  const page = w.page();
+  page.push.presence("room:1");
+  const { messages } = page.subscribe(["room:1"]);
+  await w.run(5);
+  w.service.unread.add(w.publish("room:1", 1)[0]);
+  await w.run(14);
+  assert.deepEqual([messages, w.service.unread.size], [[1], 0]);
+});
+
+test("what a subscription catches up with after the server has asked is said, too", async () => {
+  const w = scene();
+  w.dice.between = (low) => low; // the node does not lag
+  const page = w.page();
+  const other = page.subscribe(["a"]);
+  await w.run(5);
+  w.publish("c", 0); // the shared request does not tell of it
+  await w.run(0.1);
+  const { messages } = page.subscribe(["b"]);
+  await w.run(0.05);
+  other.sub.close();
+  await w.run(0.05);
+  w.service.unread.add(w.publish("b", 1)[0]);
+  await w.run(3);
+  assert.deepEqual([messages, w.service.unread.size], [[1], 0]);
+});
+
 test("each tab says what it has seen: what a frozen one has not is not seen, though another leads", async () => {
   const w = scene();
   const [leader, other] = [w.page(), w.page()];
