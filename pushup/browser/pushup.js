@@ -875,7 +875,7 @@ class Subscription {
   askedAt = 0;
   askAt = 0;
   asked = 0;
-  complete = false; // the last answer left nothing behind
+  complete = ""; // the cursor of the last answer if it left nothing behind
   #client;
   #options;
   #key;
@@ -897,7 +897,7 @@ class Subscription {
     if (this.channels.has(channel)) return;
     this.channels = new Set(this.channels).add(channel);
     this.last = this.node = undefined; // they say nothing about the new channel
-    this.complete = false;
+    this.complete = "";
     if (this.reason) this.retry();
     this.#client.touch();
   }
@@ -1408,7 +1408,7 @@ export class PushUp {
       void sub.pump();
       if (!this.#isLost(sub) || !entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c))))
         continue;
-      sub.complete = false;
+      sub.complete = "";
       sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
     }
     this.touch();
@@ -1431,9 +1431,9 @@ export class PushUp {
       return;
     sub.suspect = false;
     const longest = this.#isCovered(sub) ? SELDOM : BACKOFF[1];
-    sub.complete = !entry.more;
-    sub.askedAt = this.now();
-    sub.askAt = entry.more ? 0 : sub.askedAt + Math.min(longest, 1000 * 2 ** sub.asked++);
+    sub.complete = entry.more ? "" : entry.cursor;
+    sub.askedAt = now;
+    sub.askAt = entry.more ? 0 : now + Math.min(longest, 1000 * 2 ** sub.asked++);
     sub.answer = entry;
     void sub.pump();
   }
@@ -1472,9 +1472,10 @@ export class PushUp {
   #stateOf(sub) {
     if (sub.reason) return { state: "stopped", reason: sub.reason };
     const base = this.lead.state === "leading" ? this.base.shown() : this.lead.shown();
-    const next = sub.suspect || sub.cursor === undefined ? null : sub.next();
+    const next = sub.suspect ? null : sub.next();
     if (this.#asleep) return this.base.shown();
-    if (this.#isCovered(sub) && (next === undefined || (next === null && sub.complete))) return base;
+    if (this.#isCovered(sub) && !sub.busy && (next === undefined || (next === null && sub.complete === sub.cursor)))
+      return base;
     const own = this.own.shown();
     return own.state === "offline" ? own : base.state === "offline" ? base : { state: "catching-up" };
   }

@@ -849,6 +849,23 @@ test("atLeastOnce: a message is tried until its promise resolves, and comes agai
   assert.deepEqual(tries, [1, 2]);
 });
 
+test("a page that has not handled all that it caught up with is not live", async () => {
+  const w = scene();
+  w.publish("a", 1);
+  await w.run(1);
+  const page = w.page();
+  page.subscribe(["a"]);
+  await w.run(1);
+  let done;
+  const onMessage = () => new Promise((resolve) => (done = resolve));
+  const { sub } = page.subscribe(["a"], { cursor: w.service.cursor(0), atLeastOnce: true, onMessage });
+  await w.run(5);
+  assert.equal(sub.state.state, "catching-up");
+  done();
+  await w.run(1);
+  assert.equal(sub.state.state, "live");
+});
+
 test("a gap handler returns a cursor, and the subscription continues there; others are not held up", async () => {
   const w = scene({ keep: 2 });
   const page = w.page({ transport: "poll" });

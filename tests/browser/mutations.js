@@ -39,7 +39,7 @@ export const MUTATIONS = [
   ["a leader that hangs is waited for", 'silent: "following steal",', ""],
   [
     "whoever follows says live, whether or not it is up to date",
-    "(next === undefined || (next === null && sub.complete))",
+    "(next === undefined || (next === null && sub.complete === sub.cursor))",
     "true",
   ],
   [

@@ -127,6 +127,26 @@ test("a page that has followed other channels for longer asks at once for what c
   assert.deepEqual(paths(w).slice(before), ["/v1/presence", "/v1/poll"]);
 });
 
+test("a page that has to ask for the members again is not live before it knows them", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  const page = w.page();
+  page.subscribe([ROOM]);
+  await w.run(1);
+  w.publish("other", 1);
+  await w.run(1);
+  const { presence } = present(w, {}, page);
+  await w.run(1);
+  assert.equal(presence.state.state, "live");
+  const unblock = w.block((url) => url.includes("/v1/presence"));
+  w.service.wipe();
+  await w.run(10);
+  assert.equal(presence.state.state, "offline");
+  unblock();
+  await w.run(35);
+  assert.equal(presence.state.state, "live");
+});
+
 test("a channel without presence", async () => {
   const w = scene();
   const { push } = w.page();
