@@ -967,7 +967,7 @@ class Subscription {
       let { last } = this;
       this.answer = this.node = undefined;
       const gaps = entry.gaps.filter((gap) => isMine(gap.channel));
-      if (gaps.length && (await this.#tell(gaps))) continue;
+      if (gaps.length && ((await this.#tell(gaps)) || !this.active)) continue;
       const { snapshot } = entry;
       if (snapshot) this.#call(() => this.begins(snapshot));
       for (const message of entry.messages) {
@@ -977,8 +977,8 @@ class Subscription {
         else this.#call(call);
         last = message.id;
       }
+      if (this.closed || this.reason) break;
       for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
-      if (!this.active) break;
       if (cursor !== this.cursor) continue; // it leaps
       this.last = channels === this.channels ? last : undefined;
       this.node = channels === this.channels ? node : undefined;
@@ -994,7 +994,7 @@ class Subscription {
     for (const gap of gaps) {
       if (!onGap) this.#client.error(new Error(`PushUp: messages on ${gap.channel} were missed (${gap.reason})`));
       const cursor = await this.#untilItWorks(() => onGap?.(gap));
-      if (typeof cursor !== "string" || !this.active) continue;
+      if (typeof cursor !== "string" || cursor === this.cursor || !this.active) continue;
       this.leap(cursor);
       return true;
     }

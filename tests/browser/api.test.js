@@ -217,6 +217,25 @@ test("a channel that a handler removes brings nothing more, also of the same ans
   assert.deepEqual(seen, [[1, ["a"]], [3, ["a"]]]); // prettier-ignore
 });
 
+test("a message whose handler removes the last channel does not come again when the channel is added again", async () => {
+  const w = scene();
+  const seen = [];
+  const { sub } = w.page().subscribe(["a"], {
+    onMessage({ data }) {
+      seen.push(data);
+      sub.remove("a");
+    },
+  });
+  await w.run(1);
+  w.publish("a", 1);
+  await w.run(1);
+  sub.add("a");
+  await w.run(1);
+  w.publish("a", 2);
+  await w.run(1);
+  assert.deepEqual(seen, [1, 2]);
+});
+
 test("a channel that a handler adds counts from there on if the shared request has it", async () => {
   const w = scene();
   w.publish("b", 1);
@@ -906,6 +925,42 @@ test("a gap handler that fails is called again", async () => {
   });
   await w.run(5);
   assert.deepEqual([calls, messages, page.errors.length], [3, [2], 2]);
+});
+
+test("a gap handler that returns the present cursor is called once", async () => {
+  const w = scene({ keep: 1 });
+  w.publish("a", 1, 2);
+  await w.run(1);
+  let calls = 0;
+  const { sub, messages } = w.page().subscribe(["a"], {
+    cursor: w.service.cursor(0),
+    onGap: () => (++calls < 5 ? sub.cursor : undefined),
+  });
+  await w.run(1);
+  assert.deepEqual([calls, messages], [1, [2]]);
+});
+
+test("what is refused while onGap runs is not shown, and comes once if it is asked for again", async () => {
+  const w = scene({ keep: 1 });
+  w.publish("a", 1, 2);
+  await w.run(1);
+  let load;
+  const { sub, messages } = w.page().subscribe(["a", "b"], {
+    cursor: w.service.cursor(0),
+    onGap: () => new Promise((resolve) => (load = resolve)),
+  });
+  await w.run(1);
+  w.service.forbidden.add("b");
+  w.network.reset();
+  await w.run(3);
+  load();
+  await w.run(1);
+  assert.deepEqual([messages, sub.state.state], [[], "stopped"]);
+  sub.remove("b");
+  await w.run(1);
+  load();
+  await w.run(1);
+  assert.deepEqual([messages, sub.state.state], [[2], "live"]);
 });
 
 test("a gap that the shared request told before a subscription joined it is told to that, too", async () => {
