@@ -235,7 +235,7 @@ async function poll(connection, signal) {
     connection.taken(signal, answer);
     if (kind === "own") return;
     if (!more) connection.begin();
-    if (connection.mayStream) return;
+    if (connection.mayStream) return connection.send("want");
     useless = empty && hold && connection.client.now() - asked < 1000 ? useless + 1 : 0;
     hold = more ? 0 : HOLD;
   }

@@ -535,6 +535,23 @@ test("streams to which no connection can be made are replaced by polls for a min
   assert.equal(w.held()[0].path, "/v1/events");
 });
 
+test("a page whose polls give way to a stream is never offline", async () => {
+  const w = scene();
+  w.network.faults.refuseStreams = true;
+  const { push, tab, subscribe } = w.page();
+  const { sub, states } = subscribe(["a"]);
+  await w.run(10);
+  w.network.faults = {};
+  await w.run((push.pollUntil - tab.wall()) / 1000 - 2);
+  states.length = 0;
+  sub.add("b"); // another poll begins, and a moment later streams may be used again
+  await w.run(3);
+  w.publish("a", 1);
+  await w.run(1);
+  assert.equal(w.held()[0].path, "/v1/events");
+  assert.ok(!states.includes("offline"), String(states));
+});
+
 test("a connection that dies after it has been fine, or is thought to, is not blamed on streams", async () => {
   const w = scene();
   const { tab, subscribe } = w.page();
