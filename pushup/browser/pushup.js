@@ -1196,6 +1196,7 @@ export class PushUp {
 
   /** @template {Subscription} Sub @param {Sub} sub */
   #add(sub) {
+    this.now(); // time without subscriptions is no sleep
     this.#subscriptions.add(sub);
     this.touch();
     return sub;
@@ -1246,7 +1247,7 @@ export class PushUp {
     const [byWall, byMono] = [wall - this.#wall, mono - this.#mono];
     [this.#wall, this.#mono] = [wall, mono];
     const passed = Math.max(byWall, byMono, 0);
-    if (byWall - byMono > JUMP || passed > LONGEST_PAUSE) this.#jumped = true;
+    if (this.#subscriptions.size && (byWall - byMono > JUMP || passed > LONGEST_PAUSE)) this.#jumped = true;
     return (this.#time += passed);
   }
 
@@ -1258,6 +1259,7 @@ export class PushUp {
   /** Sends the events that are due. */
   check() {
     const now = this.now();
+    this.#checkAt = Infinity;
     if (this.#jumped) {
       this.#jumped = false;
       this.token.coming = undefined; // what was under way may hang
@@ -1276,11 +1278,11 @@ export class PushUp {
     for (const { dueAt, deadline } of [base, own]) times.push(dueAt || Infinity, deadline?.at ?? Infinity);
     if (lead.state === "following") times.push(lead.greetAt);
     for (const sub of this.#active()) if (this.#isLost(sub)) times.push(sub.askAt);
+    const next = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
+    if (!this.#subscriptions.size || next >= this.#checkAt) return; // a timer that is late comes, too
     environment.clearTimeout(this.#timer);
-    if (this.#subscriptions.size) {
-      const next = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
-      this.#timer = environment.setTimeout(() => this.check(), next - now);
-    }
+    this.#checkAt = next;
+    this.#timer = environment.setTimeout(() => this.check(), next - now);
   }
 
   // The page.

@@ -728,6 +728,32 @@ test("sleep is noticed although no deadline has passed", async () => {
   assert.deepEqual(messages, [1]);
 });
 
+test("time in which there was no subscription is no sleep: a request is not repeated for it", async () => {
+  const w = scene();
+  const { subscribe } = w.page();
+  await w.run(180);
+  subscribe(["a"]);
+  await w.run(20);
+  assert.deepEqual(w.network.log.map(({ path }) => path), ["/v1/poll", "/v1/events"]);
+});
+
+test("what is due is done although messages keep coming while the timer is late, as in a hidden page", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  subscribe(["a"]);
+  await w.run(1);
+  let failures = 3;
+  w.block((url) => url.endsWith("/v1/poll") && failures-- > 0);
+  tab.show(false);
+  const { sub } = subscribe(["b"]);
+  for (let number = 0; number < 300; number++) {
+    w.publish("a", number);
+    await w.run(0.05);
+  }
+  assert.equal(sub.state.state, "live");
+});
+
 test("a server that answers held polls at once is not asked in a loop", async () => {
   const w = scene();
   const page = w.page({ transport: "poll" });
