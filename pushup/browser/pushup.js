@@ -304,6 +304,7 @@ class Connection {
   /** Looks whether something else is wanted than before. */
   refresh() {
     const request = this.plan();
+    if (this.state === "idle") this.failures = 0; // they were of another request
     if (!request && this.state !== "idle") this.send("done");
     if (request && (this.state === "idle" || keyOf(request) !== this.key)) this.send("want");
   }

@@ -783,6 +783,29 @@ test("after failures, a subscription that catches up is not called offline", asy
   assert.deepEqual(late.messages, [1, 2, 3, 4, 5, 6, 7, 8]);
 });
 
+test("failures of a request that is no longer needed are forgotten", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  const page = w.page();
+  let done;
+  const onMessage = () => new Promise((resolve) => (done = resolve));
+  const { states } = page.subscribe(["a"], { atLeastOnce: true, onMessage });
+  await w.run(1);
+  const unblock = w.block((url) => url.endsWith("/v1/poll"));
+  const { sub } = page.subscribe(["b"]);
+  await w.run(5);
+  assert.equal(sub.state.state, "offline");
+  sub.close();
+  unblock();
+  await w.run(1);
+  states.length = 0;
+  w.publish("a", 1);
+  await w.run(1);
+  done();
+  await w.run(1);
+  assert.deepEqual(states, ["catching-up", "live"]);
+});
+
 test("an outage that was over a minute ago is no reason to say offline when channels are added", async () => {
   const w = scene();
   const { subscribe } = w.page();
