@@ -59,9 +59,12 @@ test("the sample of the guide", async () => {
   const shown = [];
   new Function("push", "show", sample)(w.page().push, (names) => shown.push(names));
   await w.run(1);
-  w.service.change(ROOM, { joins: [member("ann", { name: "Ann" })] });
-  await w.run(1);
-  assert.deepEqual(shown, [[], ["Ann"]]);
+  w.service.presenceLimit = 1;
+  for (const name of ["Ann", "Bob"]) {
+    w.service.change(ROOM, { joins: [member(name, { name })] });
+    await w.run(1);
+  }
+  assert.deepEqual(shown, [[], ["Ann"], ["2 users"]]);
 });
 
 test("after a gap the members are asked for again, and the page is told what it has missed", async () => {
