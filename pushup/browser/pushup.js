@@ -518,9 +518,9 @@ class Token {
   revoked = 0; // tokens in a row
   /** @type {Promise<string | null | undefined> | undefined} */
   coming;
+  /** @type {string | null | undefined} the last one */
+  text;
   #client;
-  /** @type {string | null | undefined} */
-  #text;
   #since = 0; // when it was fetched
   #endsAt = 0; // as far as is known
   #isGood = false; // the server has accepted it
@@ -531,16 +531,11 @@ class Token {
     this.#client = client;
   }
 
-  /** The last one. */
-  get last() {
-    return this.#text;
-  }
-
   /** One that has not ended, as far as is known. */
   async get() {
     const now = this.#client.now();
     this.check(now);
-    return now < this.#endsAt ? this.#text : this.#fetch();
+    return now < this.#endsAt ? this.text : this.#fetch();
   }
 
   /** Fetches the next one if it is time. @param {number} now */
@@ -568,8 +563,8 @@ class Token {
     try {
       const text = await Promise.race([typeof token === "function" ? token() : token, late()]);
       const now = client.now();
-      if (askedAt > this.#revokedAt && (text !== this.#text || now >= this.#endsAt)) {
-        this.#text = text;
+      if (askedAt > this.#revokedAt && (text !== this.text || now >= this.#endsAt)) {
+        this.text = text;
         this.#since = now;
         this.#endsAt = Infinity;
         this.#isGood = false;
@@ -588,7 +583,7 @@ class Token {
    * @param {string | null | undefined} text @param {number} [seconds]
    */
   accepted(text, seconds) {
-    if (text !== this.#text) return;
+    if (text !== this.text) return;
     this.#isGood = true;
     this.revoked = 0;
     if (seconds === undefined) return;
@@ -604,7 +599,7 @@ class Token {
    */
   ended(text, problem) {
     const now = this.#client.now();
-    if (text !== this.#text || now >= this.#endsAt) return true;
+    if (text !== this.text || now >= this.#endsAt) return true;
     if (isRevoked(problem)) {
       this.revoked++;
       this.#revokedAt = now;
@@ -712,6 +707,7 @@ class Lead {
   queue(steal) {
     const { locks, BroadcastChannel } = this.client.environment;
     this.release();
+    this.base.channels = []; // nothing is known of whoever leads now
     const turn = (this.#turn = new AbortController());
     const granted = () => {
       if (this.#turn !== turn) return undefined;
@@ -1322,7 +1318,7 @@ export class PushUp {
   /** Their user is no longer there, unless another tab is. @param {Presence[]} presences */
   part(presences) {
     const channels = presences.flatMap((presence) => [...presence.channels]);
-    const body = JSON.stringify({ channels, token: this.token.last || undefined });
+    const body = JSON.stringify({ channels, token: this.token.text || undefined });
     if (channels.length) this.environment.beacon?.(`${this.url}/v1/presence`, body);
   }
 

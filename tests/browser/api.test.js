@@ -879,6 +879,27 @@ test("a hidden page continues or pauses, as it is told", async () => {
   }
 });
 
+test("a tab that comes back is not live before it has heard from the one that leads", async () => {
+  const w = scene();
+  const leader = w.page();
+  leader.subscribe(["a"]);
+  await w.run(1);
+  const { tab, subscribe } = w.page({ hidden: "pause" });
+  const { messages, states } = subscribe(["a"]);
+  await w.run(3);
+  tab.show(false);
+  await w.run(1);
+  leader.tab.freeze();
+  w.publish("a", 1);
+  await w.run(60);
+  states.length = 0;
+  tab.show(true);
+  await w.run(0.5);
+  assert.deepEqual(states, []); // it was called catching-up already
+  await w.run(10);
+  assert.deepEqual([states, messages], [["live"], [1]]);
+});
+
 // Handlers.
 
 test("an exception in a handler affects no other message, and is reported", async () => {
