@@ -1124,24 +1124,6 @@ test("a token is asked for once, sent with each request, and once more after a 4
   assert.ok(!JSON.stringify(page.push.report()).includes("t1"));
 });
 
-test("a token that cannot be had is asked for again; one that there is not ends it", async () => {
-  const w = scene();
-  w.service.tokens = new Set(["t"]);
-  let answer = () => Promise.reject(new Error("no network"));
-  const { sub } = w.page({ token: () => answer() }).subscribe(["a"]);
-  await w.run(10);
-  assert.equal(sub.state.state, "offline");
-  answer = () => "t";
-  await w.run(30);
-  assert.equal(sub.state.state, "live");
-  answer = () => null;
-  w.service.tokens = new Set(["u"]);
-  w.network.reset();
-  await w.run(30);
-  assert.equal(sub.state.state, "stopped");
-  assert.equal(sub.state.reason.status, 401);
-});
-
 test("a token that is always refused is asked for five times", async () => {
   const w = scene();
   w.service.tokens = new Set();
