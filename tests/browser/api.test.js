@@ -1032,7 +1032,7 @@ test("what is refused while onGap runs is not shown, and comes once if it is ask
   w.publish("a", 1, 2);
   await w.run(1);
   let load;
-  const { sub, messages } = w.page().subscribe(["a", "b"], {
+  const { sub, messages } = w.page({ transport: "poll" }).subscribe(["a", "b"], {
     cursor: w.service.cursor(0),
     onGap: () => new Promise((resolve) => (load = resolve)),
   });
