@@ -297,7 +297,7 @@ class Connection {
 
   /** @param {string} event @param {Trouble} [trouble] */
   send(event, trouble) {
-    if (!["opening", "waiting", "asking"].includes(this.state)) this.since = this.client.environment.wall();
+    if (!["opening", "waiting", "asking", "asleep"].includes(this.state)) this.since = this.client.environment.wall();
     drive(this, CONNECTION, event, trouble);
   }
 
@@ -305,8 +305,8 @@ class Connection {
   refresh() {
     const request = this.plan();
     if (this.state === "idle") this.failures = 0; // they were of another request
-    if (!request && this.state !== "idle") this.send("done");
-    if (request && (this.state === "idle" || keyOf(request) !== this.key)) this.send("want");
+    if (!request) this.send("done");
+    else if (this.state === "idle" || keyOf(request) !== this.key) this.send("want");
   }
 
   async open() {
@@ -873,6 +873,7 @@ class Subscription {
   askAt = 0;
   asked = 0;
   complete = ""; // the cursor of the last answer if it left nothing behind
+  leapt = ""; // the last cursor that onGap returned: if it does so again, that leads nowhere
   #client;
   #options;
   #key;
@@ -922,7 +923,7 @@ class Subscription {
     this.last = undefined;
     this.asked = this.askAt = 0;
     if (cursor === SNAPSHOT) this.cursor = undefined;
-    else this.start(cursor);
+    else this.start((this.leapt = cursor));
   }
 
   /** @param {Problem} reason */
@@ -991,7 +992,7 @@ class Subscription {
     for (const gap of gaps) {
       if (!onGap) this.#client.error(new Error(`PushUp: messages on ${gap.channel} were missed (${gap.reason})`));
       const cursor = await this.#untilItWorks(() => onGap?.(gap));
-      if (typeof cursor !== "string" || cursor === this.cursor || !this.active) continue;
+      if (typeof cursor !== "string" || cursor === this.leapt || !this.active) continue;
       this.leap(cursor);
       return true;
     }
@@ -1093,7 +1094,6 @@ class Presence extends Subscription {
 
 const HANDLERS = ["onMessage", "onGap", "onState", "onClosed", "atLeastOnce"];
 const SUBSCRIPTION_OPTIONS = [...HANDLERS, "cursor", "name"];
-const PRESENCE_OPTIONS = ["onChange", "onState"];
 const MORE = "url token credentials user share transport hidden onRefused onError channelLimit environment";
 const OPTIONS = [...HANDLERS, ...MORE.split(" ")];
 /** @type {Record<string, unknown[]>} */
@@ -1187,7 +1187,7 @@ export class PushUp {
   /** @param {string} channel @param {PresenceOptions} [options] */
   presence(channel, options = {}) {
     if (typeof channel !== "string") throw new TypeError('PushUp: presence is of one channel, such as "room:1"');
-    checkOptions(options, PRESENCE_OPTIONS);
+    checkOptions(options, ["onChange", "onState"]);
     return this.#add(new Presence(this, channel, options));
   }
 

@@ -879,6 +879,20 @@ test("a hidden page continues or pauses, as it is told", async () => {
   }
 });
 
+test("a paused page that is offline is told that once", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  w.network.faults.outage = "refuse";
+  const { tab, subscribe } = w.page({ hidden: "pause" });
+  const { sub, states } = subscribe(["a"], { cursor: w.service.cursor(0) });
+  await w.run(10);
+  tab.show(false);
+  await w.run(1);
+  states.length = 0;
+  await w.run(60);
+  assert.deepEqual([sub.state.state, states], ["offline", []]);
+});
+
 test("a tab that comes back is not live before it has heard from the one that leads", async () => {
   const w = scene();
   const leader = w.page();
@@ -1014,17 +1028,18 @@ test("a gap handler that fails is called again", async () => {
   assert.deepEqual([calls, messages, page.errors.length], [3, [2], 2]);
 });
 
-test("a gap handler that returns the present cursor is called once", async () => {
-  const w = scene({ keep: 1 });
-  w.publish("a", 1, 2);
-  await w.run(1);
-  let calls = 0;
-  const { sub, messages } = w.page().subscribe(["a"], {
-    cursor: w.service.cursor(0),
-    onGap: () => (++calls < 5 ? sub.cursor : undefined),
-  });
-  await w.run(1);
-  assert.deepEqual([calls, messages], [1, [2]]);
+test("a gap handler that returns the same cursor again leads nowhere: messages go on after the gap", async () => {
+  for (const transport of ["stream", "poll"]) {
+    const w = scene({ keep: 1 });
+    w.publish("a", 1, 2);
+    await w.run(1);
+    const cursor = w.service.cursor(0); // of the page, and of no state that was loaded after the gap
+    let calls = 0;
+    const onGap = () => (++calls < 20 ? cursor : undefined);
+    const { messages } = w.page({ transport }).subscribe(["a"], { cursor, onGap });
+    await w.run(5);
+    assert.deepEqual([calls, messages], [2, [2]]);
+  }
 });
 
 test("what is refused while onGap runs is not shown, and comes once if it is asked for again", async () => {
