@@ -26,18 +26,18 @@ export class PushUpAgent extends AbstractAgent {
 
   /** @param {RunAgentInput} input @returns {Observable<BaseEvent>} */
   run(input) {
-    return this.#events(input, () => this.#fetch("", "POST", JSON.stringify(input)));
+    return eventsFrom(this, input, () => ask(this, "", "POST", JSON.stringify(input)));
   }
 
   /** The answer that is being written, after a reload. @param {RunAgentInput} input @returns {Observable<BaseEvent>} */
   connect(input) {
     this.reading?.abort(); // it is shown once, however often somebody connects
-    return this.#events(input, () => this.#fetch(this.#of("stream"), "GET"));
+    return eventsFrom(this, input, () => ask(this, pathOf(this, "stream"), "GET"));
   }
 
   /** The user asks the writer to stop; the answer then ends as `stopped`. */
   abortRun() {
-    void this.#fetch(this.#of("stop"), "POST").catch(console.error);
+    void ask(this, pathOf(this, "stop"), "POST").catch(console.error);
     this.reading?.abort();
   }
 
@@ -46,45 +46,51 @@ export class PushUpAgent extends AbstractAgent {
     cloned.config = this.config;
     return cloned;
   }
+}
 
-  /** @param {string} what */
-  #of(what) {
-    return `/${encodeURIComponent(this.threadId)}/${what}`;
-  }
+// Functions, for AbstractAgent makes a clone without its constructor: it has no private methods.
 
-  /** @param {string} path @param {string} method @param {string} [body] */
-  async #fetch(path, method, body) {
-    const { url, credentials, headers: own, fetch = globalThis.fetch } = this.config;
-    const headers = { ...own, ...(body && { "Content-Type": "application/json" }) };
-    const response = await fetch(url + path, { method, headers, body, credentials });
-    if (response.ok || (method === "GET" && response.status === 404)) return response;
-    throw new Error(`${url + path} answered ${response.status}: ${await response.text()}`);
-  }
+/** @param {PushUpAgent} agent @param {string} what */
+function pathOf({ threadId }, what) {
+  return `/${encodeURIComponent(threadId)}/${what}`;
+}
 
-  /** @param {RunAgentInput} input @param {() => Promise<Response>} begin @returns {Observable<BaseEvent>} */
-  #events(input, begin) {
-    return new Observable((subscriber) => {
-      const reading = (this.reading = new AbortController());
-      const run = async () => {
-        const response = await begin();
-        if (response.status === 204 || response.status === 404) return;
-        const { channel } = await response.json();
-        const answer = readAnswer(this.config.pushup, channel, { silence: this.config.silence, signal: reading.signal });
-        const others = input.messages.filter(({ id }) => id !== channel && !id.startsWith(`${channel}-`));
-        for await (const event of eventsOf(answer, channel, input)) {
-          subscriber.next(event);
-          if (event.type !== EventType.RUN_STARTED || others.length === input.messages.length) continue;
-          const snapshot = { type: EventType.MESSAGES_SNAPSHOT, messages: others };
-          subscriber.next(snapshot); // without what is there already: it comes from its beginning
-        }
-      };
-      run().then(
-        () => subscriber.complete(),
-        (error) => subscriber.error(error),
-      );
-      return () => reading.abort();
-    });
-  }
+/** @param {PushUpAgent} agent @param {string} path @param {string} method @param {string} [body] */
+async function ask({ config }, path, method, body) {
+  const { url, credentials, headers: own, fetch = globalThis.fetch } = config;
+  const headers = { ...own, ...(body && { "Content-Type": "application/json" }) };
+  const response = await fetch(url + path, { method, headers, body, credentials });
+  if (response.ok || (method === "GET" && response.status === 404)) return response;
+  throw new Error(`${url + path} answered ${response.status}: ${await response.text()}`);
+}
+
+/**
+ * @param {PushUpAgent} agent @param {RunAgentInput} input @param {() => Promise<Response>} begin
+ * @returns {Observable<BaseEvent>}
+ */
+function eventsFrom(agent, input, begin) {
+  return new Observable((subscriber) => {
+    const { pushup, silence } = agent.config;
+    const reading = (agent.reading = new AbortController());
+    const run = async () => {
+      const response = await begin();
+      if (response.status === 204 || response.status === 404) return;
+      const { channel } = await response.json();
+      const answer = readAnswer(pushup, channel, { silence, signal: reading.signal });
+      const others = input.messages.filter(({ id }) => id !== channel && !id.startsWith(`${channel}-`));
+      for await (const event of eventsOf(answer, channel, input)) {
+        subscriber.next(event);
+        if (event.type !== EventType.RUN_STARTED || others.length === input.messages.length) continue;
+        const snapshot = { type: EventType.MESSAGES_SNAPSHOT, messages: others };
+        subscriber.next(snapshot); // without what is there already: it comes from its beginning
+      }
+    };
+    run().then(
+      () => subscriber.complete(),
+      (error) => subscriber.error(error),
+    );
+    return () => reading.abort();
+  });
 }
 
 /**

@@ -89,7 +89,7 @@ export interface Subscription {
   readonly cursor: string | undefined;
   readonly channels: ReadonlySet<string>;
   readonly state: State;
-  /** It counts from the cursor. If a handler adds it, messages up to the end of the answer being handled may be missing. */
+  /** It counts from the cursor. While a handler runs, messages up to the end of what is handled may be missing. */
   add(channel: string): void;
   remove(channel: string): void;
   close(): void;

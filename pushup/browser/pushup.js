@@ -235,7 +235,7 @@ async function poll(connection, signal) {
     connection.taken(signal, answer);
     if (kind === "own") return;
     if (!more) connection.begin();
-    if (connection.mayStream) return;
+    if (connection.mayStream) return connection.send("want");
     useless = empty && hold && connection.client.now() - asked < 1000 ? useless + 1 : 0;
     hold = more ? 0 : HOLD;
   }
@@ -297,15 +297,16 @@ class Connection {
 
   /** @param {string} event @param {Trouble} [trouble] */
   send(event, trouble) {
-    if (!["opening", "waiting", "asking"].includes(this.state)) this.since = this.client.environment.wall();
+    if (!["opening", "waiting", "asking", "asleep"].includes(this.state)) this.since = this.client.environment.wall();
     drive(this, CONNECTION, event, trouble);
   }
 
   /** Looks whether something else is wanted than before. */
   refresh() {
     const request = this.plan();
-    if (!request && this.state !== "idle") this.send("done");
-    if (request && (this.state === "idle" || keyOf(request) !== this.key)) this.send("want");
+    if (this.state === "idle") this.failures = 0; // they were of another request
+    if (!request) this.send("done");
+    else if (this.state === "idle" || keyOf(request) !== this.key) this.send("want");
   }
 
   async open() {
@@ -463,6 +464,7 @@ class Connection {
     const now = this.client.now();
     const { client, lasted } = this;
     if (this.request.sub) this.request.sub.askedAt = now; // others come first
+    else client.sayAt = now + SAY_AGAIN;
     const { problem } = trouble;
     const { status } = problem;
     const pause = isRevoked(problem) ? REVOKED_PAUSE : trouble.pause;
@@ -516,9 +518,9 @@ class Token {
   revoked = 0; // tokens in a row
   /** @type {Promise<string | null | undefined> | undefined} */
   coming;
+  /** @type {string | null | undefined} the last one */
+  text;
   #client;
-  /** @type {string | null | undefined} */
-  #text;
   #since = 0; // when it was fetched
   #endsAt = 0; // as far as is known
   #isGood = false; // the server has accepted it
@@ -529,16 +531,11 @@ class Token {
     this.#client = client;
   }
 
-  /** The last one. */
-  get last() {
-    return this.#text;
-  }
-
   /** One that has not ended, as far as is known. */
   async get() {
     const now = this.#client.now();
     this.check(now);
-    return now < this.#endsAt ? this.#text : this.#fetch();
+    return now < this.#endsAt ? this.text : this.#fetch();
   }
 
   /** Fetches the next one if it is time. @param {number} now */
@@ -566,8 +563,8 @@ class Token {
     try {
       const text = await Promise.race([typeof token === "function" ? token() : token, late()]);
       const now = client.now();
-      if (askedAt > this.#revokedAt && (text !== this.#text || now >= this.#endsAt)) {
-        this.#text = text;
+      if (askedAt > this.#revokedAt && (text !== this.text || now >= this.#endsAt)) {
+        this.text = text;
         this.#since = now;
         this.#endsAt = Infinity;
         this.#isGood = false;
@@ -586,7 +583,7 @@ class Token {
    * @param {string | null | undefined} text @param {number} [seconds]
    */
   accepted(text, seconds) {
-    if (text !== this.#text) return;
+    if (text !== this.text) return;
     this.#isGood = true;
     this.revoked = 0;
     if (seconds === undefined) return;
@@ -602,7 +599,7 @@ class Token {
    */
   ended(text, problem) {
     const now = this.#client.now();
-    if (text !== this.#text || now >= this.#endsAt) return true;
+    if (text !== this.text || now >= this.#endsAt) return true;
     if (isRevoked(problem)) {
       this.revoked++;
       this.#revokedAt = now;
@@ -710,6 +707,7 @@ class Lead {
   queue(steal) {
     const { locks, BroadcastChannel } = this.client.environment;
     this.release();
+    this.base.channels = []; // nothing is known of whoever leads now
     const turn = (this.#turn = new AbortController());
     const granted = () => {
       if (this.#turn !== turn) return undefined;
@@ -874,7 +872,8 @@ class Subscription {
   askedAt = 0;
   askAt = 0;
   asked = 0;
-  complete = false; // the last answer left nothing behind
+  complete = ""; // the cursor of the last answer if it left nothing behind
+  leapt = ""; // the last cursor that onGap returned: if it does so again, that leads nowhere
   #client;
   #options;
   #key;
@@ -896,7 +895,7 @@ class Subscription {
     if (this.channels.has(channel)) return;
     this.channels = new Set(this.channels).add(channel);
     this.last = this.node = undefined; // they say nothing about the new channel
-    this.complete = false;
+    this.complete = "";
     if (this.reason) this.retry();
     this.#client.touch();
   }
@@ -924,7 +923,7 @@ class Subscription {
     this.last = undefined;
     this.asked = this.askAt = 0;
     if (cursor === SNAPSHOT) this.cursor = undefined;
-    else this.start(cursor);
+    else this.start((this.leapt = cursor));
   }
 
   /** @param {Problem} reason */
@@ -966,7 +965,7 @@ class Subscription {
       let { last } = this;
       this.answer = this.node = undefined;
       const gaps = entry.gaps.filter((gap) => isMine(gap.channel));
-      if (gaps.length && (await this.#tell(gaps))) continue;
+      if (gaps.length && ((await this.#tell(gaps)) || !this.active)) continue;
       const { snapshot } = entry;
       if (snapshot) this.#call(() => this.begins(snapshot));
       for (const message of entry.messages) {
@@ -976,8 +975,8 @@ class Subscription {
         else this.#call(call);
         last = message.id;
       }
+      if (this.closed || this.reason) break;
       for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
-      if (!this.active) break;
       if (cursor !== this.cursor) continue; // it leaps
       this.last = channels === this.channels ? last : undefined;
       this.node = channels === this.channels ? node : undefined;
@@ -993,7 +992,7 @@ class Subscription {
     for (const gap of gaps) {
       if (!onGap) this.#client.error(new Error(`PushUp: messages on ${gap.channel} were missed (${gap.reason})`));
       const cursor = await this.#untilItWorks(() => onGap?.(gap));
-      if (typeof cursor !== "string" || !this.active) continue;
+      if (typeof cursor !== "string" || cursor === this.leapt || !this.active) continue;
       this.leap(cursor);
       return true;
     }
@@ -1095,11 +1094,8 @@ class Presence extends Subscription {
 
 const HANDLERS = ["onMessage", "onGap", "onState", "onClosed", "atLeastOnce"];
 const SUBSCRIPTION_OPTIONS = [...HANDLERS, "cursor", "name"];
-const PRESENCE_OPTIONS = ["onChange", "onState"];
-const OPTIONS = [
-  ...[...HANDLERS, "url", "token", "credentials", "user", "share", "transport", "hidden", "onRefused", "onError"],
-  ...["channelLimit", "environment"],
-];
+const MORE = "url token credentials user share transport hidden onRefused onError channelLimit environment";
+const OPTIONS = [...HANDLERS, ...MORE.split(" ")];
 /** @type {Record<string, unknown[]>} */
 const CHOICES = {
   transport: ["auto", "stream", "poll"],
@@ -1140,9 +1136,10 @@ export class PushUp {
   #jumped = false;
   /** @type {unknown} */
   #timer;
-  /** @type {Request | undefined} a poll that says what was seen, until it is answered */
-  #saying;
-  #sayAt = 0;
+  #checkAt = Infinity;
+  /** @type {Request | null} a poll that says what was seen, until it is answered */
+  #saying = null;
+  sayAt = 0; // the earliest time of the next
   // The page.
   #frozen = false;
   #asleep = false;
@@ -1190,12 +1187,13 @@ export class PushUp {
   /** @param {string} channel @param {PresenceOptions} [options] */
   presence(channel, options = {}) {
     if (typeof channel !== "string") throw new TypeError('PushUp: presence is of one channel, such as "room:1"');
-    checkOptions(options, PRESENCE_OPTIONS);
+    checkOptions(options, ["onChange", "onState"]);
     return this.#add(new Presence(this, channel, options));
   }
 
   /** @template {Subscription} Sub @param {Sub} sub */
   #add(sub) {
+    this.now(); // time without subscriptions is no sleep
     this.#subscriptions.add(sub);
     this.touch();
     return sub;
@@ -1246,7 +1244,7 @@ export class PushUp {
     const [byWall, byMono] = [wall - this.#wall, mono - this.#mono];
     [this.#wall, this.#mono] = [wall, mono];
     const passed = Math.max(byWall, byMono, 0);
-    if (byWall - byMono > JUMP || passed > LONGEST_PAUSE) this.#jumped = true;
+    if (this.#subscriptions.size && (byWall - byMono > JUMP || passed > LONGEST_PAUSE)) this.#jumped = true;
     return (this.#time += passed);
   }
 
@@ -1258,6 +1256,7 @@ export class PushUp {
   /** Sends the events that are due. */
   check() {
     const now = this.now();
+    this.#checkAt = Infinity;
     if (this.#jumped) {
       this.#jumped = false;
       this.token.coming = undefined; // what was under way may hang
@@ -1272,15 +1271,15 @@ export class PushUp {
   /** @param {number} now */
   #schedule(now) {
     const { base, own, lead, environment } = this;
-    const times = [now + LOOK, this.#sayAt];
+    const times = [now + LOOK, this.sayAt];
     for (const { dueAt, deadline } of [base, own]) times.push(dueAt || Infinity, deadline?.at ?? Infinity);
     if (lead.state === "following") times.push(lead.greetAt);
     for (const sub of this.#active()) if (this.#isLost(sub)) times.push(sub.askAt);
+    const next = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
+    if (!this.#subscriptions.size || next >= this.#checkAt) return; // a timer that is late comes, too
     environment.clearTimeout(this.#timer);
-    if (this.#subscriptions.size) {
-      const next = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
-      this.#timer = environment.setTimeout(() => this.check(), next - now);
-    }
+    this.#checkAt = next;
+    this.#timer = environment.setTimeout(() => this.check(), next - now);
   }
 
   // The page.
@@ -1319,7 +1318,7 @@ export class PushUp {
   /** Their user is no longer there, unless another tab is. @param {Presence[]} presences */
   part(presences) {
     const channels = presences.flatMap((presence) => [...presence.channels]);
-    const body = JSON.stringify({ channels, token: this.token.last || undefined });
+    const body = JSON.stringify({ channels, token: this.token.text || undefined });
     if (channels.length) this.environment.beacon?.(`${this.url}/v1/presence`, body);
   }
 
@@ -1365,18 +1364,21 @@ export class PushUp {
     if (this.#asleep) return null;
     const due = this.#active().filter((each) => this.#isLost(each) && now >= each.askAt);
     const [sub] = due.sort((one, other) => one.askedAt - other.askedAt);
-    if (!sub) return (this.#saying ??= this.#say(now)) ?? null;
+    const say = !sub || this.sayAt < sub.askedAt ? (this.#saying ??= this.#say(now)) : null;
+    if (say || !sub) return say;
     return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? sub.begin, sub };
   }
 
   /** A poll with the cursor up to which subscriptions have handled everything. @param {number} now */
   #say(now) {
-    const asked = this.#active().filter((sub) => sub.said !== undefined && sub.said !== sub.cursor && this.#isCovered(sub));
+    const asked = this.#active().filter(
+      (sub) => sub.cursor && sub.said !== undefined && sub.said !== sub.cursor && this.#isCovered(sub),
+    );
     const cursor = asked[0]?.cursor;
-    if (!cursor || now < this.#sayAt) return undefined;
-    this.#sayAt = now + SAY_AGAIN;
+    if (!cursor || now < this.sayAt) return null;
     const subs = asked.filter((sub) => sub.cursor === cursor);
-    for (const sub of subs) sub.said = sub.busy ? cursor : undefined; // it will have handled more
+    // One that is not up to date will have handled more, and then says so.
+    for (const sub of subs) sub.said = this.#stateOf(sub).state === "live" ? undefined : cursor;
     const channels = [...new Set(subs.flatMap((sub) => [...sub.channels]))].sort();
     return /** @type {Request} */ ({ kind: "own", channels, cursor, limit: 1 });
   }
@@ -1405,7 +1407,7 @@ export class PushUp {
       void sub.pump();
       if (!this.#isLost(sub) || !entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c))))
         continue;
-      sub.complete = false;
+      sub.complete = "";
       sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
     }
     this.touch();
@@ -1419,14 +1421,18 @@ export class PushUp {
 
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
   #takeOwn({ sub, cursor, channels }, entry) {
-    if (!sub) this.#saying = undefined;
+    const now = this.now();
+    if (!sub) {
+      this.#saying = null;
+      this.sayAt = now + SAY_AGAIN;
+    }
     if (!sub || (sub.cursor ?? sub.begin) !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
       return;
     sub.suspect = false;
     const longest = this.#isCovered(sub) ? SELDOM : BACKOFF[1];
-    sub.complete = !entry.more;
-    sub.askedAt = this.now();
-    sub.askAt = entry.more ? 0 : sub.askedAt + Math.min(longest, 1000 * 2 ** sub.asked++);
+    sub.complete = entry.more ? "" : entry.cursor;
+    sub.askedAt = now;
+    sub.askAt = entry.more ? 0 : now + Math.min(longest, 1000 * 2 ** sub.asked++);
     sub.answer = entry;
     void sub.pump();
   }
@@ -1444,7 +1450,7 @@ export class PushUp {
 
   /** @param {Request} request @param {Problem} problem */
   #ownRefused({ sub }, problem) {
-    if (!sub) return void (this.#saying = undefined);
+    if (!sub) return void (this.#saying = null);
     sub.stop(problem);
     for (const connection of [this.base, this.own]) connection.failures = connection.refusals = 0; // it was this one's fault
   }
@@ -1465,9 +1471,10 @@ export class PushUp {
   #stateOf(sub) {
     if (sub.reason) return { state: "stopped", reason: sub.reason };
     const base = this.lead.state === "leading" ? this.base.shown() : this.lead.shown();
-    const next = sub.suspect || sub.cursor === undefined ? null : sub.next();
+    const next = sub.suspect ? null : sub.next();
     if (this.#asleep) return this.base.shown();
-    if (this.#isCovered(sub) && (next === undefined || (next === null && sub.complete))) return base;
+    if (this.#isCovered(sub) && !sub.busy && (next === undefined || (next === null && sub.complete === sub.cursor)))
+      return base;
     const own = this.own.shown();
     return own.state === "offline" ? own : base.state === "offline" ? base : { state: "catching-up" };
   }

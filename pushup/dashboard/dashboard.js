@@ -461,15 +461,17 @@ function setPaused(isPaused) {
 async function publish() {
   const { name } = /** @type {Follower} */ (follower);
   const place = $("published");
+  const words = $("data").value;
   try {
-    const words = $("data").value;
     const data = $("form").value === "json" ? JSON.parse(words) : words;
     const event = $("event").value;
     const { id } = await call("v1/messages", { channels: [name], data, ...(event && { event }) });
+    if (follower?.name !== name) return; // another channel is open, with what is written for it
     place.className = "";
     place.replaceChildren("Published: ", element("button", { type: "button", className: "link" }, id));
-    $("data").value = "";
+    if ($("data").value === words) $("data").value = "";
   } catch (error) {
+    if (follower?.name !== name) return;
     place.className = "error";
     say(place, error instanceof SyntaxError ? `This is not JSON: ${error.message}` : reasonOf(error));
   }
@@ -477,15 +479,19 @@ async function publish() {
 
 // What became of a message.
 
+let questions = 0;
+
 async function why() {
+  const number = ++questions; // answers to an earlier one are not shown
   const [id, cursor] = [$("id").value.trim(), $("cursor").value.trim()];
   $("trace").replaceChildren();
   sayError("why-card");
   try {
     const query = cursor && `?cursor=${encodeURIComponent(cursor)}`;
-    define($("trace"), [...linesOf(await call(`v1/messages/${encodeURIComponent(id)}${query}`))]);
+    const trace = await call(`v1/messages/${encodeURIComponent(id)}${query}`);
+    if (number === questions) define($("trace"), [...linesOf(trace)]);
   } catch (error) {
-    sayError("why-card", error);
+    if (number === questions) sayError("why-card", error);
   }
 }
 

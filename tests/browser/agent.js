@@ -68,6 +68,22 @@ for (const [when, time] of Object.entries({ "before the application answers": 0.
   assert.equal(w.held().length, 0);
 }
 
+{
+  const w = world();
+  const clone = w.agent.clone(); // as a framework makes one for each thread
+  clone.threadId = "c/2";
+  void clone.runAgent();
+  w.write("Hello");
+  w.end("done");
+  await w.run(10);
+  assert.deepEqual(clone.messages.map(({ content }) => content), ["?", "Hello"]);
+  void clone.connectAgent();
+  await w.run(1);
+  clone.abortRun();
+  await w.run(5);
+  assert.deepEqual(w.asked, ["POST /agent", "GET /agent/c%2F2/stream", "POST /agent/c%2F2/stop"]);
+}
+
 for (const [end, last] of [["done", "RUN_FINISHED"], ["stopped", "RUN_FINISHED"], ["error", "RUN_ERROR"], ["", "RUN_ERROR"]]) {
   const w = world();
   void w.agent.runAgent();

@@ -217,6 +217,25 @@ test("a channel that a handler removes brings nothing more, also of the same ans
   assert.deepEqual(seen, [[1, ["a"]], [3, ["a"]]]); // prettier-ignore
 });
 
+test("a message whose handler removes the last channel does not come again when the channel is added again", async () => {
+  const w = scene();
+  const seen = [];
+  const { sub } = w.page().subscribe(["a"], {
+    onMessage({ data }) {
+      seen.push(data);
+      sub.remove("a");
+    },
+  });
+  await w.run(1);
+  w.publish("a", 1);
+  await w.run(1);
+  sub.add("a");
+  await w.run(1);
+  w.publish("a", 2);
+  await w.run(1);
+  assert.deepEqual(seen, [1, 2]);
+});
+
 test("a channel that a handler adds counts from there on if the shared request has it", async () => {
   const w = scene();
   w.publish("b", 1);
@@ -516,6 +535,23 @@ test("streams to which no connection can be made are replaced by polls for a min
   assert.equal(w.held()[0].path, "/v1/events");
 });
 
+test("a page whose polls give way to a stream is never offline", async () => {
+  const w = scene();
+  w.network.faults.refuseStreams = true;
+  const { push, tab, subscribe } = w.page();
+  const { sub, states } = subscribe(["a"]);
+  await w.run(10);
+  w.network.faults = {};
+  await w.run((push.pollUntil - tab.wall()) / 1000 - 2);
+  states.length = 0;
+  sub.add("b"); // another poll begins, and a moment later streams may be used again
+  await w.run(3);
+  w.publish("a", 1);
+  await w.run(1);
+  assert.equal(w.held()[0].path, "/v1/events");
+  assert.ok(!states.includes("offline"), String(states));
+});
+
 test("a connection that dies after it has been fine, or is thought to, is not blamed on streams", async () => {
   const w = scene();
   const { tab, subscribe } = w.page();
@@ -692,6 +728,32 @@ test("sleep is noticed although no deadline has passed", async () => {
   assert.deepEqual(messages, [1]);
 });
 
+test("time in which there was no subscription is no sleep: a request is not repeated for it", async () => {
+  const w = scene();
+  const { subscribe } = w.page();
+  await w.run(180);
+  subscribe(["a"]);
+  await w.run(20);
+  assert.deepEqual(w.network.log.map(({ path }) => path), ["/v1/poll", "/v1/events"]);
+});
+
+test("what is due is done although messages keep coming while the timer is late, as in a hidden page", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  const { tab, subscribe } = w.page();
+  subscribe(["a"]);
+  await w.run(1);
+  let failures = 3;
+  w.block((url) => url.endsWith("/v1/poll") && failures-- > 0);
+  tab.show(false);
+  const { sub } = subscribe(["b"]);
+  for (let number = 0; number < 300; number++) {
+    w.publish("a", number);
+    await w.run(0.05);
+  }
+  assert.equal(sub.state.state, "live");
+});
+
 test("a server that answers held polls at once is not asked in a loop", async () => {
   const w = scene();
   const page = w.page({ transport: "poll" });
@@ -719,6 +781,29 @@ test("after failures, a subscription that catches up is not called offline", asy
   await w.run(5);
   assert.ok(!late.states.includes("offline"), String(late.states));
   assert.deepEqual(late.messages, [1, 2, 3, 4, 5, 6, 7, 8]);
+});
+
+test("failures of a request that is no longer needed are forgotten", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  const page = w.page();
+  let done;
+  const onMessage = () => new Promise((resolve) => (done = resolve));
+  const { states } = page.subscribe(["a"], { atLeastOnce: true, onMessage });
+  await w.run(1);
+  const unblock = w.block((url) => url.endsWith("/v1/poll"));
+  const { sub } = page.subscribe(["b"]);
+  await w.run(5);
+  assert.equal(sub.state.state, "offline");
+  sub.close();
+  unblock();
+  await w.run(1);
+  states.length = 0;
+  w.publish("a", 1);
+  await w.run(1);
+  done();
+  await w.run(1);
+  assert.deepEqual(states, ["catching-up", "live"]);
 });
 
 test("an outage that was over a minute ago is no reason to say offline when channels are added", async () => {
@@ -794,6 +879,41 @@ test("a hidden page continues or pauses, as it is told", async () => {
   }
 });
 
+test("a paused page that is offline is told that once", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  w.network.faults.outage = "refuse";
+  const { tab, subscribe } = w.page({ hidden: "pause" });
+  const { sub, states } = subscribe(["a"], { cursor: w.service.cursor(0) });
+  await w.run(10);
+  tab.show(false);
+  await w.run(1);
+  states.length = 0;
+  await w.run(60);
+  assert.deepEqual([sub.state.state, states], ["offline", []]);
+});
+
+test("a tab that comes back is not live before it has heard from the one that leads", async () => {
+  const w = scene();
+  const leader = w.page();
+  leader.subscribe(["a"]);
+  await w.run(1);
+  const { tab, subscribe } = w.page({ hidden: "pause" });
+  const { messages, states } = subscribe(["a"]);
+  await w.run(3);
+  tab.show(false);
+  await w.run(1);
+  leader.tab.freeze();
+  w.publish("a", 1);
+  await w.run(60);
+  states.length = 0;
+  tab.show(true);
+  await w.run(0.5);
+  assert.deepEqual(states, []); // it was called catching-up already
+  await w.run(10);
+  assert.deepEqual([states, messages], [["live"], [1]]);
+});
+
 // Handlers.
 
 test("an exception in a handler affects no other message, and is reported", async () => {
@@ -849,6 +969,23 @@ test("atLeastOnce: a message is tried until its promise resolves, and comes agai
   assert.deepEqual(tries, [1, 2]);
 });
 
+test("a page that has not handled all that it caught up with is not live", async () => {
+  const w = scene();
+  w.publish("a", 1);
+  await w.run(1);
+  const page = w.page();
+  page.subscribe(["a"]);
+  await w.run(1);
+  let done;
+  const onMessage = () => new Promise((resolve) => (done = resolve));
+  const { sub } = page.subscribe(["a"], { cursor: w.service.cursor(0), atLeastOnce: true, onMessage });
+  await w.run(5);
+  assert.equal(sub.state.state, "catching-up");
+  done();
+  await w.run(1);
+  assert.equal(sub.state.state, "live");
+});
+
 test("a gap handler returns a cursor, and the subscription continues there; others are not held up", async () => {
   const w = scene({ keep: 2 });
   const page = w.page({ transport: "poll" });
@@ -889,6 +1026,43 @@ test("a gap handler that fails is called again", async () => {
   });
   await w.run(5);
   assert.deepEqual([calls, messages, page.errors.length], [3, [2], 2]);
+});
+
+test("a gap handler that returns the same cursor again leads nowhere: messages go on after the gap", async () => {
+  for (const transport of ["stream", "poll"]) {
+    const w = scene({ keep: 1 });
+    w.publish("a", 1, 2);
+    await w.run(1);
+    const cursor = w.service.cursor(0); // of the page, and of no state that was loaded after the gap
+    let calls = 0;
+    const onGap = () => (++calls < 20 ? cursor : undefined);
+    const { messages } = w.page({ transport }).subscribe(["a"], { cursor, onGap });
+    await w.run(5);
+    assert.deepEqual([calls, messages], [2, [2]]);
+  }
+});
+
+test("what is refused while onGap runs is not shown, and comes once if it is asked for again", async () => {
+  const w = scene({ keep: 1 });
+  w.publish("a", 1, 2);
+  await w.run(1);
+  let load;
+  const { sub, messages } = w.page({ transport: "poll" }).subscribe(["a", "b"], {
+    cursor: w.service.cursor(0),
+    onGap: () => new Promise((resolve) => (load = resolve)),
+  });
+  await w.run(1);
+  w.service.forbidden.add("b");
+  w.network.reset();
+  await w.run(3);
+  load();
+  await w.run(1);
+  assert.deepEqual([messages, sub.state.state], [[], "stopped"]);
+  sub.remove("b");
+  await w.run(1);
+  load();
+  await w.run(1);
+  assert.deepEqual([messages, sub.state.state], [[2], "live"]);
 });
 
 test("a gap that the shared request told before a subscription joined it is told to that, too", async () => {
@@ -963,24 +1137,6 @@ test("a token is asked for once, sent with each request, and once more after a 4
   assert.deepEqual([asked, messages, sub.state.state], [2, [1], "live"]);
   assert.deepEqual(states, ["live", "catching-up", "live"]);
   assert.ok(!JSON.stringify(page.push.report()).includes("t1"));
-});
-
-test("a token that cannot be had is asked for again; one that there is not ends it", async () => {
-  const w = scene();
-  w.service.tokens = new Set(["t"]);
-  let answer = () => Promise.reject(new Error("no network"));
-  const { sub } = w.page({ token: () => answer() }).subscribe(["a"]);
-  await w.run(10);
-  assert.equal(sub.state.state, "offline");
-  answer = () => "t";
-  await w.run(30);
-  assert.equal(sub.state.state, "live");
-  answer = () => null;
-  w.service.tokens = new Set(["u"]);
-  w.network.reset();
-  await w.run(30);
-  assert.equal(sub.state.state, "stopped");
-  assert.equal(sub.state.reason.status, 401);
 });
 
 test("a token that is always refused is asked for five times", async () => {
@@ -1113,6 +1269,36 @@ test("what a handler has not finished is not seen, with atLeastOnce; other subsc
   handled[0]();
   await w.run(2);
   assert.equal(w.service.unread.size, 0);
+});
+
+test("what was seen is said while another subscription's own requests fail, and before that one has a cursor", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  w.block((url) => url.includes("/v1/presence"));
+  const page = w.page();
+  page.push.presence("room:1");
+  const { messages } = page.subscribe(["room:1"]);
+  await w.run(5);
+  w.service.unread.add(w.publish("room:1", 1)[0]);
+  await w.run(14);
+  assert.deepEqual([messages, w.service.unread.size], [[1], 0]);
+});
+
+test("what a subscription catches up with after the server has asked is said, too", async () => {
+  const w = scene();
+  w.dice.between = (low) => low; // the node does not lag
+  const page = w.page();
+  const other = page.subscribe(["a"]);
+  await w.run(5);
+  w.publish("c", 0); // the shared request does not tell of it
+  await w.run(0.1);
+  const { messages } = page.subscribe(["b"]);
+  await w.run(0.05);
+  other.sub.close();
+  await w.run(0.05);
+  w.service.unread.add(w.publish("b", 1)[0]);
+  await w.run(3);
+  assert.deepEqual([messages, w.service.unread.size], [[1], 0]);
 });
 
 test("each tab says what it has seen: what a frozen one has not is not seen, though another leads", async () => {

@@ -39,7 +39,7 @@ export const MUTATIONS = [
   ["a leader that hangs is waited for", 'silent: "following steal",', ""],
   [
     "whoever follows says live, whether or not it is up to date",
-    "(next === undefined || (next === null && sub.complete))",
+    "(next === undefined || (next === null && sub.complete === sub.cursor))",
     "true",
   ],
   [
@@ -59,5 +59,5 @@ export const MUTATIONS = [
   ["the server is not told what was seen", 'if (event === "unread") connection.client.lead.unread();', ""],
   ["only the leader says what was seen", '    this.#post({ type: "unread" });\n', ""],
   ["what one subscription has not handled is said to be seen", "asked.filter((sub) => sub.cursor === cursor)", "asked"],
-  ["what was seen is said again and again", "    if (!sub) this.#saying = undefined;\n", ""],
+  ["what was seen is said again and again", "      this.#saying = null;\n", ""],
 ];

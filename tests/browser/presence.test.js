@@ -59,9 +59,12 @@ test("the sample of the guide", async () => {
   const shown = [];
   new Function("push", "show", sample)(w.page().push, (names) => shown.push(names));
   await w.run(1);
-  w.service.change(ROOM, { joins: [member("ann", { name: "Ann" })] });
-  await w.run(1);
-  assert.deepEqual(shown, [[], ["Ann"]]);
+  w.service.presenceLimit = 1;
+  for (const name of ["Ann", "Bob"]) {
+    w.service.change(ROOM, { joins: [member(name, { name })] });
+    await w.run(1);
+  }
+  assert.deepEqual(shown, [[], ["Ann"], ["2 users"]]);
 });
 
 test("after a gap the members are asked for again, and the page is told what it has missed", async () => {
@@ -127,6 +130,26 @@ test("a page that has followed other channels for longer asks at once for what c
   assert.deepEqual(paths(w).slice(before), ["/v1/presence", "/v1/poll"]);
 });
 
+test("a page that has to ask for the members again is not live before it knows them", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  const page = w.page();
+  page.subscribe([ROOM]);
+  await w.run(1);
+  w.publish("other", 1);
+  await w.run(1);
+  const { presence } = present(w, {}, page);
+  await w.run(1);
+  assert.equal(presence.state.state, "live");
+  const unblock = w.block((url) => url.includes("/v1/presence"));
+  w.service.wipe();
+  await w.run(10);
+  assert.equal(presence.state.state, "offline");
+  unblock();
+  await w.run(35);
+  assert.equal(presence.state.state, "live");
+});
+
 test("a channel without presence", async () => {
   const w = scene();
   const { push } = w.page();
@@ -136,12 +159,9 @@ test("a channel without presence", async () => {
   assert.equal(presence.state.reason.detail, "other has no presence");
 });
 
-test("while no question for members gets through, as by a proxy of one's own, other subscriptions go on", async () => {
+test("while no question for members gets through, other subscriptions go on", async () => {
   const w = scene();
-  const { fetch } = w.network;
-  w.network.fetch = function (tab, url, init) {
-    return url.includes("/v1/presence") ? Promise.reject(new TypeError("network")) : fetch.call(this, tab, url, init);
-  };
+  w.block((url) => url.includes("/v1/presence"));
   const page = w.page();
   const { presence } = present(w, {}, page);
   w.publish("a", 1);

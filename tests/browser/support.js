@@ -26,6 +26,13 @@ export function scene(options = {}) {
     return page;
   };
   w.publish = (channel, ...data) => data.map((each) => w.service.publish([channel].flat(), each));
+  /** Requests for which `fails(url)` is true do not get through, until the function that this returns is called. */
+  w.block = (fails) => {
+    const { fetch } = w.network;
+    const network = () => Promise.reject(new TypeError("network"));
+    w.network.fetch = (tab, url, init) => (fails(url) ? network() : fetch.call(w.network, tab, url, init));
+    return () => (w.network.fetch = fetch);
+  };
   w.held = () => [...w.network.open].filter((request) => request.held);
   return w;
 }

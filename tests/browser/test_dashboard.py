@@ -32,6 +32,16 @@ window.violations = [];
 document.addEventListener("securitypolicyviolation", event => violations.push(event.violatedDirective));
 """
 
+HOLD = """
+const call = fetch;
+window.fetch = async (url, init) => {
+  const answer = await call(url, init);
+  if (`${url} ${init.method}`.includes(window.held)) await new Promise(release => window.release = release);
+  return answer;
+};
+"""
+"""Answers to calls whose address and method contain `held` wait for `release()`."""
+
 PHONE = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}
 
 
@@ -137,10 +147,24 @@ def test_an_operator_with_a_key(page: Page, tmp_path: Path) -> None:
         page.submit("why", id="other-7", cursor="")
         page.wait("why-card", "404: no message has this id")
 
+        # Answers that come late change nothing of what is shown meanwhile.
+        page.do(f"window.held = 'v1/messages POST'; {HOLD}")
+        page.submit("publish", data="late", form="text", event="")
+        wait_until(lambda: page.do("return Boolean(window.release)"), "the answer")
         page.do("[...$('channels').querySelectorAll('button')].find(each => each.textContent === 'news').click()")
+        page.do("$('data').value = 'for news'; release(); window.release = undefined")
+        page.do("window.held = arguments[0]", evicted)
+        page.submit("why", id=evicted, cursor="")
+        wait_until(lambda: page.do("return Boolean(window.release)"), "the answer")
+        page.submit("why", id="other-7", cursor="")
+        page.wait("why-card", "404: no message has this id")
+        page.do("release()")
+
         page.wait("messages", '{"n":1}')
         assert page.do("return $('messages').childElementCount") == 2
         assert page.text("channel") == "news"
+        assert page.do("return [$('data').value, $('published').innerText]") == ["for news", ""]
+        assert page.text("trace") == ""
 
         assert page.do("return [window.hacked, document.images.length, document.scripts.length]") == [None, 0, 1]
         assert page.do("return violations") == []
