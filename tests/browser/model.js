@@ -81,7 +81,8 @@ export async function run(seed, PushUp, { faults: only } = {}) {
     if (!calm && of.chance(0.1)) throw new Error("of the application");
     const text = `t${++signed}`;
     service.ends.set(text, clock.now + of.between(5000, 60_000));
-    if (!calm && signed % 2 && of.chance(0.2)) clock.after(of.between(0, 20_000), () => service.revoke(text));
+    tab.signed = (tab.signed ?? 0) + 1; // two revoked in a row would stop a tab for good
+    if (!calm && tab.signed % 2 && of.chance(0.2)) clock.after(of.between(0, 20_000), () => service.revoke(text));
     return text;
   };
 
