@@ -80,7 +80,7 @@ class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             yield "token_leeway_seconds", f"must be at most {LEEWAY_LIMIT_SECONDS:.0f}"
         for name in () if self.issuers else ("token_audience", "token_cookie", "token_url_tickets"):
             if getattr(self, name):
-                yield name, "tokens are accepted from nobody; set token_issuer and its keys"
+                yield name, "tokens are accepted from nobody; set token_issuer and its keys, or remove this"
         if self.token_cookie and not _COOKIE(self.token_cookie):
             yield (
                 "token_cookie",

@@ -145,7 +145,11 @@ class Verifier:
         if issuer is None:
             raise ValueError("the token's `iss` is not one whose tokens are accepted here (token_issuer)")
         signed = token[: match.end(2)].encode()
-        key = _signer(issuer, algorithm, kid, now, lambda key: key.has_signed(signed, signature))
+        try:
+            key = _signer(issuer, algorithm, kid, now, lambda key: key.has_signed(signed, signature))
+        except Unavailable:
+            grant_of(claims, issuer.expected, now)  # one that has expired, for example, is refused by whatever key
+            raise
         grant = grant_of(claims, issuer.expected, now)
         return replace(grant, valid_until=min(grant.valid_until, key.valid_until), key_id=issuer.id_of(key))
 

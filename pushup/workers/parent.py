@@ -118,6 +118,7 @@ class ReservedAddresses(Service):
     def __init__(self, wanted: tuple[str, ...]) -> None:
         self._wanted = wanted
         self._sockets: list[socket.socket] = []
+        self._files: list[tuple[str, os.stat_result]] = []  # of Unix sockets
         self.addresses: list[str] = []
 
     def shared(self) -> list[socket.socket]:
@@ -129,6 +130,8 @@ class ReservedAddresses(Service):
         super().startService()
         self._sockets = open_sockets(self._wanted, reserve)
         self.addresses = [address_of(sock) for sock in self._sockets]
+        paths = [address.removeprefix("unix:") for address in self.addresses if address.startswith("unix:")]
+        self._files = [(path, os.stat(path)) for path in paths]
 
     def free_ports(self) -> None:
         """Let the next server have each port as soon as the workers have stopped listening there.
@@ -141,11 +144,12 @@ class ReservedAddresses(Service):
 
     def stopService(self) -> None:
         super().stopService()
-        for sock, address in zip(self._sockets, self.addresses, strict=True):
+        for sock in self._sockets:
             sock.close()
-            if address.startswith("unix:"):
-                with suppress(OSError):
-                    os.unlink(address.removeprefix("unix:"))
+        for path, file in self._files:
+            with suppress(OSError):
+                if os.path.samestat(os.stat(path), file):  # else it is the next server's
+                    os.unlink(path)
 
 
 def reserve(address: str) -> socket.socket:

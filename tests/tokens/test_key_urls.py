@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from pushup.backends.service_requestor import Reply
-from pushup.core.errors import InvalidToken, Overloaded, PushUpError, Unavailable
+from pushup.core.errors import InvalidToken, Overloaded, PushUpError, TokenExpired, Unavailable
 from pushup.tokens.claims import Expected
 from pushup.tokens.key_urls import AGAIN_SECONDS, REFRESH_SECONDS, RETRY_SECONDS, KeyUrl
 from pushup.tokens.signing_keys import KEYS_LIMIT
@@ -206,6 +206,7 @@ def test_a_key_that_is_not_known_while_they_cannot_be_fetched(keys: Keys) -> Non
     keys.clock.advance(REFRESH_SECONDS)
     keys.fail()
     assert [keys.why_not(each) for each in (BY_ONE, BY_TWO)] == [None, Unavailable]
+    assert keys.why_not(token("ES256", 1, kid="two", exp=NOW - 100)) is TokenExpired  # whatever the key is
     assert keys.count == 2
     keys.clock.advance(RETRY_SECONDS)
     keys.reply(jwks(TWO))
