@@ -378,7 +378,7 @@ class Connection {
   taken(signal, entry) {
     const { request } = this;
     this.request = { ...request, cursor: entry.cursor };
-    if (request.kind === "own") this.failures = this.refusals = 0;
+    if (request.sub) this.failures = this.refusals = 0;
     this.take(request, entry);
     signal.throwIfAborted();
   }
@@ -975,7 +975,7 @@ class Subscription {
         else this.#call(call);
         last = message.id;
       }
-      if (this.closed || this.reason) break;
+      if (this.closed || this.reason || (atLeastOnce && !this.active)) break;
       for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
       if (cursor !== this.cursor) continue; // it leaps
       this.last = channels === this.channels ? last : undefined;

@@ -133,11 +133,11 @@ class AsyncAnswerWriter:
         if isinstance(value, str):
             await self.write(value)
             return
-        text = json.dumps(value, allow_nan=False)
-        json.dumps(value, ensure_ascii=False).encode()  # half a character is no JSON for servers
+        copy = json.loads(text := json.dumps(value, allow_nan=False))  # the caller may change the value
+        json.dumps(copy, ensure_ascii=False).encode()  # half a character is no JSON for servers
         if len(text) > VALUE_LIMIT:
             raise ValueError(f"a value can have at most {VALUE_LIMIT} characters as JSON, and this one has {len(text)}")
-        await self._append(json.loads(text), len(text))  # a copy: the caller may change the value
+        await self._append(copy, len(text))
 
     async def _append(self, part: Any, size: int) -> None:
         await self._driver.sleep(0.0)  # others get a turn, even if the model blocks the event loop

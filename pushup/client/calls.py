@@ -266,7 +266,7 @@ class AsyncClient:
     ) -> dict[str, Any]:  # fmt: skip
         """Make any call of the HTTP interface. It is repeated if it is a GET or has an idempotency key.
 
-        `timeout`: that of this call, all of its tries together, unless `patience` is given, too.
+        `timeout`: that of this call, all of its tries together, unless it or the client has a `patience`.
         """
         may_repeat = method in ("GET", "HEAD") or "idempotency-key" in map(str.lower, headers or {})
         request = Request(method, path, body, tuple((headers or {}).items()), may_repeat)

@@ -86,11 +86,12 @@ class Publisher:
             except queue.Full:
                 _drop(message, f"{QUEUE_LIMIT} messages are waiting already")
                 return
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # not alive: its log handler failed, for example
                 thread = threading.Thread(target=self._run, name="pushup-publisher", daemon=True)
                 thread.start()
+                if self._thread is None:
+                    atexit.register(self._end)
                 self._thread = thread
-                atexit.register(self._end)
 
     def flush(self, timeout: float = EXIT_SECONDS) -> bool:
         """Wait for all messages, for at most so many seconds; returns whether none is left."""
@@ -103,7 +104,7 @@ class Publisher:
         """Wait for the messages as a process that ends does, then end the thread; `publish` starts another."""
         if self.flush():
             with self._lock:
-                if self._thread is not None and not self._queue.unfinished_tasks:
+                if self._thread is not None and self._thread.is_alive() and not self._queue.unfinished_tasks:
                     self._queue.put_nowait(None)
                     self._thread.join()
                     self._thread = None

@@ -34,7 +34,7 @@ _log = logging.getLogger("pushup.outbox")
 def connector(url: str) -> Callable[[], Connection]:
     """What opens a connection to postgresql://USER@HOST/NAME or sqlite:///PATH; a driver in the scheme is ignored.
 
-    Raises: ValueError if it is another database, or its driver is missing.
+    Raises: ValueError if it is another database, no URL, or its driver is missing.
     """
     scheme, separator, rest = url.partition("://")
     match scheme.partition("+")[0]:
@@ -45,7 +45,11 @@ def connector(url: str) -> Callable[[], Connection]:
                 import psycopg
             except ImportError:
                 raise ValueError("the driver for PostgreSQL is missing: pip install 'psycopg[binary]'") from None
-            return partial(psycopg.connect, f"postgresql://{rest}", **POSTGRES_OPTIONS)
+            try:
+                given = psycopg.conninfo.conninfo_to_dict(f"postgresql://{rest}")
+            except psycopg.ProgrammingError as error:
+                raise ValueError(f"not a URL of PostgreSQL: {error}") from None
+            return partial(psycopg.connect, **{**POSTGRES_OPTIONS, **given})
     raise ValueError(
         f"{scheme!r} is not the URL of a database with an outbox; use postgresql://USER@HOST/NAME or sqlite:///PATH"
     )

@@ -236,6 +236,29 @@ test("a message whose handler removes the last channel does not come again when 
   assert.deepEqual(seen, [1, 2]);
 });
 
+test("a message that is not handled yet comes again though its channel was removed meanwhile", async (t) => {
+  t.mock.method(console, "error", () => {});
+  const w = scene();
+  const handled = [];
+  let works = false;
+  const { sub } = w.page().subscribe(["a"], {
+    atLeastOnce: true,
+    async onMessage({ data }) {
+      if (!works) throw new Error("not now");
+      handled.push(data);
+    },
+  });
+  await w.run(1);
+  w.publish("a", 1);
+  await w.run(1);
+  sub.remove("a");
+  await w.run(60);
+  works = true;
+  sub.add("a");
+  await w.run(1);
+  assert.deepEqual(handled, [1]);
+});
+
 test("a channel that a handler adds counts from there on if the shared request has it", async () => {
   const w = scene();
   w.publish("b", 1);
@@ -1282,6 +1305,24 @@ test("what was seen is said while another subscription's own requests fail, and 
   w.service.unread.add(w.publish("room:1", 1)[0]);
   await w.run(14);
   assert.deepEqual([messages, w.service.unread.size], [[1], 0]);
+});
+
+test("what is said does not hasten requests that fail", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const w = scene();
+  let asked = 0;
+  w.block((url) => url.includes("/v1/presence") && ++asked);
+  const page = w.page();
+  page.push.presence("room:1");
+  page.subscribe(["room:1"]);
+  await w.run(5);
+  for (let number = 0; number < 30; number++) {
+    w.service.unread.add(w.publish("room:1", number)[0]);
+    await w.run(2);
+  }
+  assert.ok(asked < 15, `${asked} times in 65 s`);
+  await w.run(35); // a say waits as long as the others
+  assert.equal(w.service.unread.size, 0);
 });
 
 test("what a subscription catches up with after the server has asked is said, too", async () => {

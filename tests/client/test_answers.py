@@ -244,9 +244,9 @@ def test_what_may_be_sent() -> None:
     """Values are published as they were when they were sent; texts may be long, values may not; bytes are no text."""
     node = Node()
     with node.write() as writer:
-        value = {"n": 1}
+        value = {"n": "\ud83d" + "\ude00"}  # two halves of a character
         writer.send(value)
-        value["n"] = 2
+        value["n"] = "2"
         writer.send("\U0001f600" * 50_000)
         for wrong in (b"x", None, value):
             with pytest.raises(TypeError, match="write takes text, not"):
@@ -260,7 +260,7 @@ def test_what_may_be_sent() -> None:
         with pytest.raises(TypeError, match="fail takes a text"):
             writer.fail(ValueError("no model"))  # type: ignore[arg-type]
     (_, first, _), *rest = node.pieces
-    assert first == [{"n": 1}]
+    assert first == [{"n": "\U0001f600"}]
     assert "".join("".join(parts) for _, parts, _ in rest) == "\U0001f600" * 50_000
     assert all(len(json.dumps(parts)) < 60_000 for _, parts, _ in rest)
 

@@ -20,6 +20,7 @@ from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.backends.signals import connection_created
+from django.db.utils import ConnectionDoesNotExist
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
@@ -279,3 +280,24 @@ def test_a_relay_connects_as_the_application_does() -> None:
             assert made.execute("PRAGMA cache_size").fetchone() == (77,)
     finally:
         connection_created.disconnect(prepare)
+
+
+def test_a_relay_that_cannot_connect_leaves_nothing_open() -> None:
+    """It tries again each second."""
+    wrapper = DatabaseWrapper({**connection.settings_dict, "NAME": "shop"})
+    connect = MagicMock()
+    connect.return_value.info.server_version = 170000
+    refuse = MagicMock(side_effect=PermissionError("no such role"))
+    connection_created.connect(refuse)
+    try:
+        with patch("psycopg.connect", connect), pytest.raises(PermissionError):
+            relay_connection(wrapper)
+    finally:
+        connection_created.disconnect(refuse)
+    connect.return_value.close.assert_called_once()
+
+
+def test_a_relay_of_no_database() -> None:
+    """The command ends, and does not try for ever."""
+    with pytest.raises(ConnectionDoesNotExist):
+        call_command(pushup_outbox.Command(), URL, database="shop")

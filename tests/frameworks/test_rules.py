@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -232,6 +233,23 @@ def test_a_publisher_that_is_closed() -> None:
         assert threading.active_count() == before
     assert client.published == [0, 1, 2]
     publisher.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_publisher_whose_thread_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as by a logging handler that fails: the next message starts another."""
+    client = Held()
+    client.may.set()
+    publisher = Publisher(client)
+    before = threading.active_count()
+    monkeypatch.setattr("pushup.frameworks.publisher._drop", None)
+    publisher.publish(Outgoing("news", "refused"))
+    assert publisher.flush(5.0)
+    while threading.active_count() > before:
+        time.sleep(0.01)
+    publisher.publish(Outgoing("news", 1))
+    assert publisher.flush(5.0)
+    assert client.published == [1]
 
 
 @pytest.mark.processes

@@ -144,6 +144,11 @@ def test_a_database_whose_machine_is_gone(shared: Postgres) -> None:
     with closing(connector(shared.url)()) as connection:
         given = connection.info.get_parameters()
     assert given.items() >= {name: str(value) for name, value in POSTGRES_OPTIONS.items()}.items()
+    mark = "&" if "?" in shared.url else "?"
+    with closing(connector(f"{shared.url}{mark}keepalives_idle=60")()) as connection:
+        assert connection.info.get_parameters()["keepalives_idle"] == "60"
+    with pytest.raises(ValueError, match="not a URL of PostgreSQL"):
+        connector("postgresql://host/name?nothing=1")
 
 
 @pytest.fixture

@@ -22,16 +22,21 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
         parser.add_argument("--listen", action="store_true", help="publish at once what PostgreSQL notifies of")
 
     def handle(self, *_: Any, url: list[str], database: str, listen: bool, **__: Any) -> None:
-        run(lambda: _connect(database), Client(url, os.environ.get("PUSHUP_KEY")), listen=listen)
+        of_application = connections[database]
+        run(lambda: _connect(of_application), Client(url, os.environ.get("PUSHUP_KEY")), listen=listen)
 
 
-def _connect(database: str) -> Connection:
+def _connect(of_application: Any) -> Connection:
     """As the application does, with `assume_role` and the receivers of `connection_created`."""
-    wrapper = connections[database].copy()
+    wrapper = of_application.copy()
     wrapper.settings_dict["AUTOCOMMIT"] = True  # the relay begins its transactions itself
     options = wrapper.settings_dict["OPTIONS"]
     options.pop("pool", None)  # it closes its connections, and returns none
     if wrapper.vendor == "postgresql":
         wrapper.settings_dict["OPTIONS"] = {**POSTGRES_OPTIONS, **options}
-    wrapper.connect()
+    try:
+        wrapper.connect()
+    except BaseException:
+        wrapper.close()
+        raise
     return wrapper.connection
