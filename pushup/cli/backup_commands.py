@@ -56,6 +56,8 @@ def _parts(url: str, key: str | None, driver: BlockingDriver) -> Iterator[bytes]
         with exchange.client_errors(node, closing=connection):
             while part := run(connection.part(driver.now() + SILENCE_SECONDS)):
                 yield part
+                if driver.is_stopped:
+                    raise Stopped
         connection.close()
 
     return parts()

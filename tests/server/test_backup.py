@@ -189,7 +189,10 @@ def test_a_backup_that_is_killed(serve: Serve, path: Path, tmp_path: Path) -> No
 
 
 def test_a_backup_that_is_interrupted(serve: Serve, path: Path, tmp_path: Path) -> None:
-    """By Ctrl-C, a closed terminal or its supervisor: it leaves no part of the messages behind."""
+    """By Ctrl-C, a closed terminal or its supervisor: it leaves no part of the messages behind.
+
+    One that has all of them already may be completed.
+    """
     with serve(*journal(path)) as server, server.caller() as caller:
         publish(caller, 10_000, size=3000)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -197,8 +200,9 @@ def test_a_backup_that_is_interrupted(serve: Serve, path: Path, tmp_path: Path) 
                 process.send_signal(number)
                 process.send_signal(signal.SIGCONT)
                 _, error = process.communicate(timeout=20)
-                assert (process.returncode, error) == (1, "Aborted!\n")
-            assert list(tmp_path.glob("copy*")) == []
+            left = [file.name for file in tmp_path.glob("copy*")]
+            assert (process.returncode, error, left) in ((1, "Aborted!\n", []), (0, "", ["copy"]))
+            (tmp_path / "copy").unlink(missing_ok=True)
 
 
 def test_a_client_that_does_not_read(serve: Serve, path: Path, tmp_path: Path) -> None:
