@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from datetime import date
-from typing import Any
 
 import pytest
 
@@ -161,26 +161,25 @@ def test_an_answer(server: InProcess, client: Client) -> None:
     assert server.now() < 10.0
 
 
-def test_what_comes_before_a_wait_begins_ends_it(server: InProcess) -> None:
+def test_what_comes_before_a_wait_begins_ends_it(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """As another thread may publish between the look at a connection and the wait for more."""
-    driver: Any = server.asyncio_driver
-    wait, is_polling = driver._wait, False
+    wake_later, is_polling = server.wake_later, False
 
-    async def publish_before(*given: Any) -> None:
+    def publish_before(wake: Callable[[], None]) -> None:
         nonlocal is_polling
         if is_polling:
             is_polling = False
             server.client().publish("a", "hello")
-        await wait(*given)
+        wake_later(wake)
 
     async def main() -> Answer:
         nonlocal is_polling
-        client = AsyncClient(URL, driver=driver)
+        client = server.async_client()
         cursor = await client.cursor()
         is_polling = True
         return await client.poll("a", cursor, timeout=60)
 
-    driver._wait = publish_before
+    monkeypatch.setattr(server, "wake_later", publish_before)
     assert [message.data for message in asyncio.run(main()).messages] == ["hello"]
     assert server.now() < 0.1
 

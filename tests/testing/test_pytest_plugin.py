@@ -9,6 +9,7 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pushup import __version__
@@ -181,9 +182,10 @@ def test_a_server_ends_with_its_tests() -> None:
 @processes
 def test_a_server_that_was_killed() -> None:
     """Each test from then on says so."""
+    before = psutil.Process().children()
     with running({}) as server:
-        server._process.kill()
-        server._process.wait()
+        (process,) = {*psutil.Process().children()} - {*before}
+        process.kill()
         for _ in range(2):
             with pytest.raises(RuntimeError, match="has ended"):
                 server.restart()
