@@ -21,7 +21,7 @@ from tests.server.server_process import clean_environment
 ROOT = Path(__file__).parents[2]
 PLUGIN = "pushup.testing.pytest_plugin"
 
-SECONDS = 60.0
+SECONDS = 150.0
 
 processes = pytest.mark.processes
 
