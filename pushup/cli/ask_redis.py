@@ -19,7 +19,7 @@ T = TypeVar("T")
 def ask_redis(settings: Settings, ask: Callable[[Connector], Awaitable[T]]) -> T:
     """What `ask` returns. It can be called once in a process. Raises: ClickException, also for what Redis answers.
 
-    A signal ends the process meanwhile: Twisted's handlers would stay afterwards, and do nothing.
+    A signal ends the process at once. Twisted's handlers are not installed: they would stay, and ignore later signals.
     """
     from twisted.internet import reactor as any_reactor
 

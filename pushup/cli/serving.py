@@ -131,7 +131,7 @@ def _has_terminal() -> bool:
 def _greet(addresses: Sequence[str], *, needs_key: bool) -> None:
     """Print the server's addresses and two commands to try.
 
-    If nobody reads that any more, or the disk is full, the server serves all the same.
+    The server starts even if they cannot be printed, because standard output is closed or on a full disk.
     """
     lines = [f"PushUp listens on {each if each.startswith('unix:') else 'http://' + each}" for each in addresses]
     first = addresses[0]

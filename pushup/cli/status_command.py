@@ -36,7 +36,7 @@ def status(as_json: bool, client: Client) -> None:
 
 
 def _named(nodes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The nodes by their names. Two that have the same one, that of their machine, are told apart by their ids."""
+    """The nodes by name; nodes with the same name, such as two on one machine, also show their ids."""
     names = [node["name"] or node["id"] for node in nodes]
     labels = [
         name if names.count(name) == 1 else f"{name} ({node['id']})" for name, node in zip(names, nodes, strict=True)

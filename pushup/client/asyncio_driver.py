@@ -121,5 +121,5 @@ class AsyncioConnection:
     def close(self) -> None:
         try:
             self._writer.transport.abort()
-        except RuntimeError:  # the loop is closed, and closes nothing any more
+        except RuntimeError:  # the loop is closed, so it cannot close the socket
             self._sock.close()

@@ -49,7 +49,7 @@ class Credentials:
             except Exception as error:
                 text = str(error) or ("token() did not return in time" if isinstance(error, TimeoutError) else "")
                 raise NotSent(f"cannot get a token: {text or type(error).__name__}") from error
-            # One that came when nobody waited any more may have ended since: then another one helps.
+            # A token that came too late for its caller may have expired since: if it is refused, fetch another.
             self._text, self._ends, self._was_accepted = token, float("inf"), is_late
         return self._text
 

@@ -117,13 +117,19 @@ test("a list that cannot be right is asked for again", async () => {
   assert.deepEqual([names(), presence.count], [["ann", "bob"], 2]);
 });
 
-test("a page that has followed other channels for longer asks at once for what came after the snapshot", async () => {
-  const w = scene();
+/** A page that follows the channel already, and is ahead of its last message. */
+async function following(w) {
   const page = w.page();
   page.subscribe([ROOM]);
   await w.run(1);
   w.publish("other", 1);
   await w.run(1);
+  return page;
+}
+
+test("a page that has followed other channels for longer asks at once for what came after the snapshot", async () => {
+  const w = scene();
+  const page = await following(w);
   const before = w.network.log.length;
   present(w, {}, page);
   await w.run(0.5);
@@ -133,11 +139,7 @@ test("a page that has followed other channels for longer asks at once for what c
 test("a page that has to ask for the members again is not live before it knows them", async (t) => {
   t.mock.method(console, "warn", () => {});
   const w = scene();
-  const page = w.page();
-  page.subscribe([ROOM]);
-  await w.run(1);
-  w.publish("other", 1);
-  await w.run(1);
+  const page = await following(w);
   const { presence } = present(w, {}, page);
   await w.run(1);
   assert.equal(presence.state.state, "live");
