@@ -375,18 +375,17 @@ class Checker:
         if publication.began_at < first.at and place <= place_of(first.after):
             return  # from before its time
         for step in follower.steps[1:] if "-" not in first.before else follower.steps:
-            is_earlier = self.order.epoch(step.after) < self.order.epoch(publication.ids[number])
+            is_earlier = self.order.epoch(step.after) < self.order.epoch(id_)
             if step.at < publication.began_at or (is_earlier and not self.unknowable):
                 continue  # that answer was made before the message
             if self._ends_an_order(step) and wanted & set(step.gaps):
                 return
-            if place_of(step.before) < place <= place_of(step.after) or self._passes_by_name(
-                step, publication.ids[number]
-            ):
+            if place_of(step.before) < place <= place_of(step.after) or self._passes_by_name(step, id_):
                 is_covered = [c in step.gaps and (c not in step.ends or self._is_in_gap(step, c, id_)) for c in wanted]
                 if any(is_covered):
                     return
-                break
+                if not is_earlier:  # else perhaps of an order that ended when a log was put back
+                    break
         if self._nobody_can_know(follower, publication, place):
             self._count("not a gap: lost, and nobody can know")
             return

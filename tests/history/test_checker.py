@@ -850,6 +850,27 @@ def test_a_gap_for_what_was_received_before_the_log_was_put_back(was_put_back: b
             history.answer(follower, "e2-2", a="evicted")
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_place_that_was_passed_before_the_log_was_put_back(is_told: bool) -> None:
+    """The message with that sequence now is another one, of which a later answer must tell."""
+    history = lossy()
+    follower = history.follow("a", "b")
+    history.publish("old", "a", ids=("e1-1",))
+    history.answer(follower, "e2-1", ("e1-1", "old/0", "a"))
+    history.wait(1)
+    history.checker.take(PutBack(at=history.now, end="e1-1"))
+    history.wait(1)
+    history.publish("p", "a", ids=("e3-3",))
+    history.answer(follower, "e2-5")  # it was sent before, and came late
+    history.answer(follower, "e3-1", ("e1-1", "old/0", "a"), b="lost")
+    history.answer(follower, "e3-4", **({"a": "evicted"} if is_told else {}))
+    if is_told:
+        history.end()
+    else:
+        with broken("neither received p/0"):
+            history.end()
+
+
 @pytest.mark.parametrize("was_put_back", [True, False])
 def test_names_may_go_back_after_a_log_was_put_back(was_put_back: bool) -> None:
     """If nobody knows of the later name, and the clock that names epochs was set back."""
