@@ -80,9 +80,17 @@ _BUGS = (
         "complete-with-expired-lease",
         "the list of nodes counts as complete although this node's own lease had ended",
         "survived all tests of 0009a58",
-        (Edit(f"{AT}/report.lua", "lease and tonumber(lease) > time and 1 or 0", "lease and 1 or 0"),),
+        (Edit(f"{AT}/report.lua", " == known and known > time and 1 or 0", " == known and 1 or 0"),),
         test="tests/broadcast/redis/test_scripts.py::test_a_list_of_nodes_that_may_be_incomplete_says_so",
         why="the first report after a jump of the clock of Redis must be that of the node that confirms",
+    ),
+    Bug(
+        "complete-whoever-wrote-the-lease",
+        "a report whose reply was lost hides from the next that Redis has lost all leases",
+        "seed 81784",
+        (Edit(f"{AT}/report.lua", "lease and tonumber(lease) == known", "lease"),),
+        test="tests/broadcast/redis/test_scripts.py::test_a_list_of_nodes_that_may_be_incomplete_says_so",
+        why="about one seed in 24,000",
     ),
     Bug(
         "in-epoch-at-reply-time",

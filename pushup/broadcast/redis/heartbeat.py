@@ -88,6 +88,7 @@ class Heartbeat:
         self._is_leaving = False
         self._in_epoch_at = -math.inf  # when the report was sent that last found the log in this node's epoch
         self._log_seen_at = math.inf
+        self._answered = 0.0  # the time of the last report whose reply has come, by the clock of Redis
         # Epochs, and since when this node knows that clients have cursors of them; -inf for those that it has followed.
         self._epochs: dict[str, float] = {}
         self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of `uptime`
@@ -195,9 +196,14 @@ class Heartbeat:
         asked_at = self._uptime()
         asking = len(self._on_ends)  # others that ask while this report is under way may ask about later entries
         report = await commands.report(
-            self._node_id, msgspec.json.encode(own), LEASE_SECONDS, was_replicated=self._durability.is_disproved
+            self._node_id,
+            msgspec.json.encode(own),
+            LEASE_SECONDS,
+            last=self._answered,
+            was_replicated=self._durability.is_disproved,
         )
         now = self._uptime()
+        self._answered = report.time
         self._metrics.reported(commands, now - asked_at, report.tail)
         was_living = report.complete
         self._durability.note(commands, report.tail)

@@ -240,13 +240,16 @@ class RedisLog:
             raise Incomplete("Redis has lost a part of the checkpoint (was a key deleted or evicted?)")
         return bool(reply == 1)
 
-    async def report(self, node: str, member: bytes, lease: float, *, was_replicated: bool = False) -> Report:
+    async def report(
+        self, node: str, member: bytes, lease: float, *, last: float = 0.0, was_replicated: bool = False
+    ) -> Report:
         """Renew this node's lease (seconds), with what others are told about it; b"" ends it.
 
+        `last`: the time of the last report that was answered, by the clock of Redis (`Report.time`).
         `was_replicated`: this node knows of a replica. That is noted in Redis, for all that come after it.
         """
         keys = (*self._members, self._format, self._loads)
-        reply = await self._evaluate(scripts.REPORT, keys, node, member, lease, int(was_replicated), FORMAT)
+        reply = await self._evaluate(scripts.REPORT, keys, node, member, lease, int(was_replicated), FORMAT, last)
         *tail, saved, complete, time, loading, members = reply
         return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), bool(loading), members)
 

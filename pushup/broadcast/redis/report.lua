@@ -1,15 +1,17 @@
 -- Renew a node's lease; returns which nodes are alive, and where the log ends.
 -- KEYS: state, leases, members, format, loads.
 -- ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in seconds, 1 if it knows of a
--- replica or a Sentinel, the format. That keeps nodes of other releases away: if Redis has lost it, it is written again.
+-- replica or a Sentinel, the format, the time in the last reply that the node got. The format keeps nodes of other
+-- releases away: if Redis has lost it, it is written again.
 -- Returns epoch, sequence, tag, run, version, cluster, founded, replicated, saved, 1 or 0, the time (seconds), how many
 -- nodes load (`save.lua`), and a list of what each living node has reported.
--- 1: no living node can be missing, unless Redis has lost more than this node's lease. For that, the node's last report
--- must still be there.
+-- 1: no living node can be missing: the lease is still the one of the last report whose reply the node got. If Redis has
+-- lost leases since, with this one, a report whose reply was lost may have written it again.
 local now = redis.call('TIME')
 local time = now[1] + now[2] / 1000000
 local lease = redis.call('ZSCORE', KEYS[2], ARGV[1])
-local complete = lease and tonumber(lease) > time and 1 or 0
+local known = tonumber(string.format('%.6f', ARGV[6] + ARGV[3]))
+local complete = lease and tonumber(lease) == known and known > time and 1 or 0
 -- If Redis is out of memory, it refuses a script whose first write needs memory. This one needs none.
 redis.call('ZREM', KEYS[2], ARGV[1])
 if ARGV[2] == '' then

@@ -51,7 +51,7 @@ def test_a_lease_without_what_its_node_has_reported(redis: FakeRedis) -> None:
     """The list of living nodes may lack one then."""
     redis.data = {LEASES: SortedSet({b"m": redis.now() + 2, b"n": redis.now() + 2}), MEMBERS: {b"n": b"N"}}
     complete, _, _, members = redis.run_script(
-        "report", (STATE, LEASES, MEMBERS, FORMAT, LOADS), (b"n", b"N", b"3", b"0", b"3")
+        "report", (STATE, LEASES, MEMBERS, FORMAT, LOADS), (b"n", b"N", b"3", b"0", b"3", b"%f" % (redis.now() - 1))
     )[9:]
     assert (complete, members) == (0, [b"N"])
 

@@ -189,7 +189,7 @@ class Pair:
     def report(self) -> tuple[list[bytes], list[bytes]]:
         member, lease = self.random.choice((b"", b"M", b"N")), self.random.choice((b"1000.0", b"2000", b"-1", b"0"))
         node = self.random.choice((b"l", b"m", b"n"))
-        return [STATE, LEASES, MEMBERS, FORMAT, LOADS], [node, member, lease, b"0", b"2"]
+        return [STATE, LEASES, MEMBERS, FORMAT, LOADS], [node, member, lease, b"0", b"2", b"0"]
 
     def switch(self) -> tuple[list[bytes], list[bytes]]:
         fields = self.random.choice(([b"epoch", b"e" + self.number(), b"run", b"r"], [b"version", b"2"]))

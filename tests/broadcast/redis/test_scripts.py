@@ -468,17 +468,25 @@ def test_a_report_says_the_time_that_an_entry_would_get(log: Log) -> None:
 def test_a_list_of_nodes_that_may_be_incomplete_says_so(log: Log, client: RedisClient) -> None:
     """After the first report of a node, or one after its lease was lost, and while the report of a node is missing."""
     log.begin()
+    last = {"a": 0.0, "b": 0.0}
 
-    def complete(node: str) -> bool:
-        received = log.now(log.log.report(node, node.encode(), 100))
+    def complete(node: str, *, reply_is_lost: bool = False) -> bool:
+        received = log.now(log.log.report(node, node.encode(), 100, last=last[node]))
         assert isinstance(received, Report), received
+        if not reply_is_lost:
+            last[node] = received.time
         return received.complete
 
     assert [complete(node) for node in "abab"] == [False, False, True, True]
     client.ask("ZADD", "{pushup}:5:leases", "1", "a")
     assert [complete(node) for node in "baba"] == [True, False, True, True]
-    client.ask("ZADD", "{pushup}:5:leases", "1", "a")
+    client.ask("ZADD", "{pushup}:5:leases", "101", "a")
+    last["a"] = 1.0
     assert [complete(node) for node in "aab"] == [False, True, True], "its own lease has ended, and is still there"
+    client.ask("DEL", "{pushup}:5:leases")
+    assert not complete("a", reply_is_lost=True)
+    assert [complete(node) for node in "aab"] == [False, True, False], "it does not know what its last report found"
+    assert complete("b")
     client.ask("DEL", "{pushup}:5:leases")
     assert [complete(node) for node in "abab"] == [False, False, True, True]
     client.ask("DEL", "{pushup}:5:members")
