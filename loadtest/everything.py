@@ -36,10 +36,14 @@ class Plan(NamedTuple):
 LONGEST = 45 * 60
 """Seconds that an experiment may take in full, so that a part of `all` fits between other work."""
 
-SERVER = ("pushup/core", "pushup/net", "pushup/node", "pushup/broadcast", "pushup/service.py")
+ENGINE = ("pushup/core", "pushup/net", "pushup/node", "pushup/service.py")
+LONE = (*ENGINE, *(f"pushup/broadcast/{name}.py" for name in ("__init__", "formats", "memory")))
+"""What one server runs that has no journal, no workers and no Redis."""
+
+SERVER = (*ENGINE, "pushup/broadcast")
 SWARM = (*SERVER, "loadtest/load")
-LIU = (*SWARM, "loadtest/liu")
-HSU = (*SERVER, "pushup/backends", "loadtest/hsu", "loadtest/load")
+LIU = (*LONE, "loadtest/load", "loadtest/liu")
+HSU = (*LONE, "pushup/backends", "loadtest/hsu", "loadtest/load")
 BEYOND = "loadtest/beyond"
 STALLS = tuple(f"{BEYOND}/stalls{part}.py" for part in ("", "_client", "_probe", "_server"))
 
@@ -89,7 +93,7 @@ PLAN: Mapping[str, Plan] = {
     "nodes": Plan(75, 2300, (
         "nodes", "nodes-trip-time", "nodes-received", "nodes-with-shares", "nodes-with-shares-trip-time",
         "nodes-with-shares-received", "nodes-a-core-each", "nodes-full-core",
-    ), LIU),
+    ), (*SWARM, "loadtest/liu")),
     "peers": Plan(23, 1300, ("peers",), (*SWARM, f"{BEYOND}/peers.py")),
     "headline": Plan(100, 2000, (
         "headline", "headline-runs", "headline-memory", "headline-delay", "headline-stalled", "headline-channels",

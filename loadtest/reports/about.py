@@ -66,12 +66,25 @@ def _digest(path: Path) -> str:
 
 
 def changed_since(about: Mapping[str, Any], measures: Iterable[str], root: Path = ROOT) -> str:
-    """What of the code that a result measures has changed since; empty if nothing has."""
+    """What of the code that a result measures has changed since; empty if nothing has.
+
+    A path that the result does not name, but a folder around it, is compared with what it was in the result's commit.
+    """
     if "sources" not in about:
         return "does not say of which code it is"
-    now = digests(measures, root)
-    paths = [path for path in sorted({*now, *about["sources"]}) if now.get(path) != about["sources"].get(path)]
+    sources = about["sources"]
+    paths = [
+        path
+        for path, digest in digests(measures, root).items()
+        if sources.get(path) != digest and (path in sources or not _is_as_in(about["commit"], path, root))
+    ]
     return f"{', '.join(paths)} changed since {about['commit']}" if paths else ""
+
+
+def _is_as_in(commit: str, path: str, root: Path) -> bool:
+    """Whether a file or folder is as it was in this commit; not if that is not known."""
+    done = subprocess.run(["git", "diff", "--quiet", commit, "--", path], cwd=root, capture_output=True, check=False)  # noqa: S603, S607
+    return done.returncode == 0
 
 
 def abouts(folder: Path) -> dict[str, Mapping[str, Any]]:

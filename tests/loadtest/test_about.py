@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from loadtest import __main__ as command
 from loadtest.__main__ import main
-from loadtest.everything import LONGEST, PLAN
+from loadtest.everything import LONE, LONGEST, PLAN
 from loadtest.reports import about
-from loadtest.reports.about import Measuring, NotOfThisCommit, changed_since, digests
+from loadtest.reports.about import ROOT, Measuring, NotOfThisCommit, changed_since, digests
 from loadtest.reports.documents import old, publish
 from loadtest.reports.results import Table
 from loadtest.reports.saved import Saved
@@ -91,6 +91,41 @@ def test_a_change_of_the_code_makes_a_result_old(tmp_path: Path) -> None:
     (tmp_path / "core" / "b.py").write_text("")
     assert changed_since(measured, ["core"], tmp_path) == "core changed since c0ffee"
     assert changed_since({}, ["core"], tmp_path) == "does not say of which code it is"
+
+
+def test_a_result_of_a_folder_counts_for_a_part_of_it(tmp_path: Path) -> None:
+    """If that part is as it was in the result's commit; only Git knows."""
+
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    for name in ("core/a.py", "core/b.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message=1")
+    measured = {"sources": digests(["core"], tmp_path), "commit": git("rev-parse", "HEAD").strip()}
+    (tmp_path / "core" / "b.py").write_text("2")
+    assert changed_since(measured, ["core/a.py"], tmp_path) == ""
+    for path in ("core", "core/b.py"):
+        assert changed_since(measured, [path], tmp_path) == f"{path} changed since {measured['commit']}"
+    assert "core/a.py" in changed_since({**measured, "commit": "c0ffee"}, ["core/a.py"], tmp_path)
+
+
+def test_what_a_lone_server_runs_is_what_its_results_depend_on() -> None:
+    """Of the broadcasts, its modules import these."""
+    imports = (
+        "import sys, pkgutil, pushup.broadcast.memory, pushup.core, pushup.net, pushup.node\n"
+        "for package in (pushup.core, pushup.net, pushup.node):\n"
+        "    for found in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        __import__(found.name)\n"
+        "print(*[module.__file__ for name, module in sys.modules.items() if name.startswith('pushup.broadcast')])"
+    )
+    done = subprocess.run([sys.executable, "-c", imports], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = {str(Path(file).relative_to(ROOT)) for file in done.stdout.split()}
+    assert run == {path for path in LONE if path.startswith("pushup/broadcast")}
 
 
 def test_old_results_are_listed(tmp_path: Path) -> None:
