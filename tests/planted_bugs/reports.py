@@ -16,8 +16,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/heartbeat.py",
-                "msgspec.json.encode(own), LEASE_SECONDS,",
-                "msgspec.json.encode(own), 10 * LEASE_SECONDS,",
+                "            LEASE_SECONDS,\n",
+                "            10 * LEASE_SECONDS,\n",
             ),
         ),
         test="tests/broadcast/redis/test_leases.py::test_a_node_that_is_cut_off_is_current_for_less_than_its_lease",
