@@ -134,13 +134,12 @@ class ReservedAddresses(Service):
         self._files = [(path, os.stat(path)) for path in paths]
 
     def free_ports(self) -> None:
-        """Let the next server have each port as soon as the workers have stopped listening there.
+        """Let the next server have each address as soon as the workers have stopped listening there.
 
-        A Unix socket cannot be handed on like that: without its path, no client would find the workers.
+        The path of a Unix socket stays: without it, no client would find the workers.
         """
         for sock in self._sockets:
-            if sock.family != socket.AF_UNIX:
-                sock.close()
+            sock.close()
 
     def stopService(self) -> None:
         super().stopService()
@@ -148,7 +147,8 @@ class ReservedAddresses(Service):
             sock.close()
         for path, file in self._files:
             with suppress(OSError):
-                if os.path.samestat(os.stat(path), file):  # else it is the next server's
+                now = os.stat(path)  # the next server's may have got the same number, but later
+                if os.path.samestat(now, file) and now.st_mtime_ns == file.st_mtime_ns:
                     os.unlink(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -120,15 +121,31 @@ def test_no_client_gets_to_the_parent() -> None:
 
 
 def test_what_stays_while_the_workers_drain(tmp_path: Path) -> None:
-    """The next server can have a port as soon as they do not listen there; clients find a Unix socket until the end."""
+    """The next server can have an address once no worker listens there; until then clients find a Unix socket."""
     path = tmp_path / "a"
     reserved = ReservedAddresses((f"unix:{path}", "127.0.0.1:0"))
     reserved.startService()
+    worker = reserved.shared()[0].dup()
     reserved.free_ports()
-    with open_socket(reserved.addresses[1]), socket.socket(socket.AF_UNIX) as client:
+    with open_socket(reserved.addresses[1]), worker, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+    with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
         client.connect(str(path))
     reserved.stopService()
     assert not path.exists()
+
+
+def test_the_next_server_takes_a_unix_socket_while_the_first_is_still_stopping(tmp_path: Path) -> None:
+    """Its workers send what is left to their clients. When they have ended, the path is the next server's."""
+    first, second = (ReservedAddresses((f"unix:{tmp_path}/a",)) for _ in range(2))
+    first.startService()
+    first.free_ports()
+    second.startService()
+    os.utime(tmp_path / "a", (1, 1))  # at another time: the file system may give it the number of the first one's
+    first.stopService()
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(f"{tmp_path}/a")
+    second.stopService()
 
 
 def test_a_unix_socket_that_somebody_has_removed(tmp_path: Path) -> None:
