@@ -413,7 +413,6 @@ def test_who_stops_iterating_closes_the_stream(make: MakeClient) -> None:
     assert driver.open == set()
 
 
-
 class Cancelled(BaseException):
     """The task that waits is cancelled."""
 
@@ -434,6 +433,7 @@ def test_who_is_cancelled_while_a_stream_opens() -> None:
     item = run(follower.next())
     assert isinstance(item, Message)
     assert (item.data, driver.open) == (1, {2})
+
 
 def test_a_blocking_client_in_an_event_loop() -> None:
     """What it follows is not the loop's, which would close it at its own end."""
