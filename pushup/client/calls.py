@@ -225,7 +225,7 @@ class AsyncClient:
         return await self.publish(f"{channel}:stop", "stop")
 
     async def read_answer(self, channel: str) -> AnswerState:
-        """An answer, as far as it is written. Raises: AnswerCutOff if pieces are missing."""
+        """An answer, as far as it is written; each page of it is a call. Raises: AnswerCutOff if pieces are missing."""
         return (await read(self._call, channel)).whole(channel)
 
     async def presence(self, channel: str) -> Members:
@@ -249,7 +249,7 @@ class AsyncClient:
         return value_of(Channel, await self.call("GET", path_of(channel)))
 
     async def channels(self) -> list[Channel]:
-        """All open channels, by id."""
+        """All open channels, by id; each page of 1000 is a call."""
         found: list[Channel] = []
         more = True
         while more:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
@@ -26,18 +27,22 @@ class Credentials:
         self._text = checked(token, "token") if isinstance(token, str) else checked(key, "key") if key else None
         self._driver = driver
         self._fetching: Future[Any] | None = None
+        self._process = os.getpid()  # that fetches it
         self._ends = float("inf")  # by the driver's clock, as far as is known, and up to 1 s early
         self._was_accepted = False
         self._is_revoked = False  # the last one
 
     async def get(self, until: float) -> str | None:
         """The one to send now. Raises: NotSent if no token can be had; that may pass."""
-        if self._fetch is not None and (self._text is None or self._driver.now() >= self._ends):
+        token = self._text  # read once: another thread forgets it when it is refused
+        if self._fetch is not None and (token is None or self._driver.now() >= self._ends):
             try:
                 # One call serves all who wait, also those whose time is up before it returns.
                 fetching = self._fetching
                 is_late = fetching is not None and fetching.done()
-                if fetching is None or fetching.cancelled():  # cancelled with its event loop
+                # One that was cancelled with its event loop never returns, nor one of the process before a fork.
+                if fetching is None or fetching.cancelled() or self._process != os.getpid():
+                    self._process = os.getpid()
                     fetching = self._fetching = self._driver.start(self._fetch)
                 try:
                     token = checked(await self._driver.wait(fetching, until), "token")
@@ -51,7 +56,7 @@ class Credentials:
                 raise NotSent(f"cannot get a token: {text or type(error).__name__}") from error
             # A token that came too late for its caller may have expired since: if it is refused, fetch another.
             self._text, self._ends, self._was_accepted = token, float("inf"), is_late
-        return self._text
+        return token
 
     def accepted(self, expires_in: float | None = None) -> None:
         """The server has accepted it, and may have said for how many seconds it is still valid."""

@@ -123,6 +123,7 @@ class Follower:
                 self._failed(error)
 
     async def _open(self) -> None:
+        self._close()  # what a task that was cancelled had begun to open
         if self._is_trial or self._driver.now() < self._polls_until:
             await self._poll(0.0, self._timeout - (self._first if self._is_trial else 0.0))
             return

@@ -81,17 +81,20 @@ class Publisher:
     def publish(self, message: Outgoing) -> None:
         """Never waits and never fails."""
         with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # not alive: its log handler failed, for example
+                thread = threading.Thread(target=self._run, name="pushup-publisher", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # there are too many, or the program ends
+                    _drop(message, error)
+                    return
+                if self._thread is None:
+                    atexit.register(self._end)
+                self._thread = thread
             try:
                 self._queue.put_nowait((time.monotonic() + PATIENCE_SECONDS, message))
             except queue.Full:
                 _drop(message, f"{QUEUE_LIMIT} messages are waiting already")
-                return
-            if self._thread is None or not self._thread.is_alive():  # not alive: its log handler failed, for example
-                thread = threading.Thread(target=self._run, name="pushup-publisher", daemon=True)
-                thread.start()
-                if self._thread is None:
-                    atexit.register(self._end)
-                self._thread = thread
 
     def flush(self, timeout: float = EXIT_SECONDS) -> bool:
         """Wait for all messages, for at most so many seconds; returns whether none is left."""

@@ -55,10 +55,14 @@ class Batch:
 
 
 class Rows:
-    """The outbox behind a connection, which is used for nothing else."""
+    """The outbox behind a connection, which is used for nothing else; the lease is that of `holder`.
 
-    def __init__(self, connection: Connection) -> None:
+    Its epoch alone does not say whose it is: in a database that was restored, another relay may take it once more.
+    """
+
+    def __init__(self, connection: Connection, holder: str) -> None:
         self._connection = connection
+        self._holder = holder
         if isinstance(connection, sqlite3.Connection):
             connection.isolation_level = None
             self._mark, self._begin = "?", "BEGIN IMMEDIATE"
@@ -75,7 +79,7 @@ class Rows:
     def close(self) -> None:
         self._connection.close()
 
-    def take(self, holder: str, seconds: float) -> int | None:
+    def take(self, seconds: float) -> int | None:
         """Take the lease if it has ended, which raises the epoch. Returns the epoch; None if another has the lease.
 
         One that lasts for longer than any is of a clock that has been set back since, and has ended as well.
@@ -88,7 +92,7 @@ class Rows:
         taken = self._run(
             "UPDATE pushup_outbox_producer SET epoch = epoch + 1, holder = ?, lease_until = NOW + ?"
             " WHERE id = 1 AND (lease_until <= NOW OR lease_until > NOW + ?) RETURNING epoch",
-            holder, seconds, seconds,
+            self._holder, seconds, seconds,
         )  # fmt: skip
         return int(taken[0][0]) if taken else None
 
@@ -99,8 +103,9 @@ class Rows:
         """
         found = self._run(
             "SELECT lease_until - NOW, EXISTS (SELECT 1 FROM pushup_outbox WHERE error IS NULL)"
-            " FROM pushup_outbox_producer WHERE id = 1 AND epoch = ?",
+            " FROM pushup_outbox_producer WHERE id = 1 AND epoch = ? AND holder = ?",
             epoch,
+            self._holder,
         )
         if not found:
             raise Fenced
@@ -163,10 +168,11 @@ class Rows:
         return name
 
     def _lock(self, epoch: int, changes: str, *values: Any) -> tuple[str, int]:
-        """Change the producer's row if the epoch is still this one, which locks it until the transaction ends."""
+        """Change the producer's row if we still have this epoch, which locks it until the transaction ends."""
         found = self._run(
-            f"UPDATE pushup_outbox_producer SET {changes} WHERE id = 1 AND epoch = ? RETURNING name, next_sequence",  # noqa: S608
-            *values, epoch,
+            f"UPDATE pushup_outbox_producer SET {changes}"  # noqa: S608
+            " WHERE id = 1 AND epoch = ? AND holder = ? RETURNING name, next_sequence",
+            *values, epoch, self._holder,
         )  # fmt: skip
         if not found:
             raise Fenced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import random
 import socket
 import threading
@@ -14,7 +15,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
-from pushup.client.driver import in_thread
+from pushup.client.credentials import Credentials
+from pushup.client.driver import in_thread, run
 from tests.client.both_clients import MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -443,6 +445,31 @@ def test_a_token_function_that_hangs_is_not_called_again_meanwhile(make: MakeCli
     for _ in range(3):
         error_of(lambda: client.publish("a", 1))
     assert (len(calls), driver.time) == (1, 1015.0)
+
+
+def test_a_fork_while_a_token_is_fetched(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that fetches it is only in the parent, so the child fetches one itself."""
+    driver = SimulatedDriver(a=[DONE])
+    client = make("unix:a", token=tokens(None, "2"), driver=driver, patience=0.0)
+    error_of(lambda: client.publish("a", 1))
+    monkeypatch.setattr(os, "getpid", lambda: 0)
+    assert client.publish("a", 1).id == "e-1"
+
+
+def test_a_token_that_another_thread_finds_refused() -> None:
+    """While this one is about to send it: it sends what it has, never nothing."""
+
+    class Slow(SimulatedDriver):
+        def now(self) -> float:
+            meanwhile()
+            return super().now()
+
+    def meanwhile() -> None:
+        credentials.retry_pause(ClientError("", 401, {"type": "urn:pushup:token-expired"}), "1")
+
+    credentials = Credentials(None, tokens("1"), Slow())
+    assert run(credentials.get(2000.0)) == "1"
+    assert run(credentials.get(2000.0)) == "1"
 
 
 def test_a_token_that_came_too_late(make: MakeClient) -> None:

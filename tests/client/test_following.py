@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pushup.client import Client, ClientError, Item, Message
+from pushup.client import AsyncClient, Client, ClientError, Item, Message
+from pushup.client.driver import run
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -410,6 +411,28 @@ def test_who_stops_iterating_closes_the_stream(make: MakeClient) -> None:
     assert driver.open == {1}
     items.close()  # type: ignore[attr-defined]  # it is a generator
     assert driver.open == set()
+
+
+class Cancelled(BaseException):
+    """The task that waits is cancelled."""
+
+
+def test_who_is_cancelled_while_a_stream_opens() -> None:
+    """The next try closes what had been opened."""
+    driver = SimulatedDriver(a=[MUTE, stream(event(1), closes=False)])
+    waits = itertools.count(1)
+
+    def cancel() -> None:
+        if driver.sent and next(waits) == 2:  # the head has come, and no event
+            raise Cancelled
+
+    driver.on_wait = cancel
+    follower = AsyncClient("unix:a", driver=driver).follower("a")
+    with pytest.raises(Cancelled):
+        run(follower.next())
+    item = run(follower.next())
+    assert isinstance(item, Message)
+    assert (item.data, driver.open) == (1, {2})
 
 
 def test_a_blocking_client_in_an_event_loop() -> None:

@@ -193,10 +193,12 @@ class Held(Client):
 
     def __init__(self) -> None:
         super().__init__(URL)
+        self.has_begun = threading.Event()
         self.may = threading.Event()
         self.published: list[Any] = []
 
     def publish(self, channels: Any, data: Any, **_options: Any) -> Published:
+        self.has_begun.set()
         self.may.wait()
         if data == "refused":
             raise ClientError("the server says no")
@@ -259,6 +261,47 @@ def test_a_publisher_whose_thread_has_died() -> None:
     publisher.publish(Outgoing("news", 1))
     assert publisher.flush(5.0)
     assert client.published == [1]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_publisher_whose_thread_has_died_when_its_queue_was_full() -> None:
+    """A thread makes room, once PushUp answers."""
+    client = Held()
+    publisher = Publisher(client)
+    before = threading.active_count()
+    handler = Failing()
+    publisher.publish(Outgoing("news", "refused"))
+    assert client.has_begun.wait(60.0)
+    for number in range(QUEUE_LIMIT):
+        publisher.publish(Outgoing("news", number))
+    logging.getLogger("pushup.frameworks").addHandler(handler)
+    try:
+        client.may.set()
+        while threading.active_count() > before:
+            time.sleep(0.01)
+    finally:
+        logging.getLogger("pushup.frameworks").removeHandler(handler)
+    publisher.publish(Outgoing("news", "one more"))
+    assert publisher.flush(20.0)
+    assert client.published[:QUEUE_LIMIT] == [*range(QUEUE_LIMIT)]
+
+
+def test_a_publisher_that_gets_no_thread(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Publishing does not fail, as the transaction has been committed; the message is dropped, and that is logged."""
+    client = Held()
+    client.may.set()
+    publisher = Publisher(client)
+
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", start)
+        publisher.publish(Outgoing("news", 1))
+    assert "not published on news: can't start new thread" in caplog.text
+    publisher.publish(Outgoing("news", 2))
+    assert publisher.flush(60.0)
+    assert client.published == [2]
 
 
 @pytest.mark.processes

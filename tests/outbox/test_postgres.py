@@ -127,13 +127,13 @@ def test_a_relay_whose_machine_is_gone(shared: Postgres, engine: Engine) -> None
     class SilentCursor(psycopg.Cursor[Any]):
         def execute(self, query: Any, *given: Any, **more: Any) -> Any:
             if "SET next_sequence" in query:
-                taken.append(others.take("other", 3.0))
+                taken.append(others.take(3.0))
             return super().execute(query, *given, **more)
 
     other = psycopg.connect(shared.url, options="-c lock_timeout=20s")
     with closing(psycopg.connect(shared.url, cursor_factory=SilentCursor)) as gone, closing(other):
-        rows, others = Rows(gone), Rows(other)
-        epoch = rows.take("gone", 0.0) or 0
+        rows, others = Rows(gone, "gone"), Rows(other, "other")
+        epoch = rows.take(0.0) or 0
         with suppress(psycopg.Error):
             rows.batch(epoch, 0.0)
     assert taken == [epoch + 1]

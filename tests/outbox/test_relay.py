@@ -25,6 +25,7 @@ from pushup.outbox import Relay
 from pushup.outbox import relay as relay_module
 from pushup.outbox.rows import Rows
 from pushup.outbox.sqlalchemy import add, metadata
+from pushup.testing import InProcess, Recorder
 from tests.client.simulated_driver import HANGS, REFUSED, RESET, Reply, answer
 from tests.outbox.simulated_pushup import SimulatedPushUp
 
@@ -232,6 +233,29 @@ def test_a_refused_row_is_marked_and_the_others_go_on(
     assert server.messages[-1] == 2
 
 
+def test_a_limit_below_what_rows_need(database: Database) -> None:
+    """Rows that need more together are published alone, and one that needs more is refused. Others wait for room."""
+    server = InProcess(unread_limit=4, channels_limit=3)
+    recorder = Recorder(server.client())
+    with Session(database.engine) as session, session.begin():
+        for number in range(3):
+            add(session, "a", number, unread_after=60, unread_for=["ann", "bob"])
+        add(session, "a", "too many users", unread_after=60, unread_for=list("abcde"))
+        add(session, list("abcd"), "too many channels")
+        add(session, ["b", "c"], 3)
+    with closing(Relay(database.connect, server.client(patience=0))) as relay:
+        until_idle(relay)
+        assert [message.data for message in recorder.published()] == [0, 1]
+        assert database.run("SELECT id FROM pushup_outbox WHERE error IS NOT NULL") == []
+        server.advance(65.0)
+        until_idle(relay)
+    assert [message.data for message in recorder.published()] == [0, 1, 2, 3]
+    assert database.run("SELECT id, error FROM pushup_outbox") == [
+        (4, "503 Service Unavailable: unread_limit of 4 is reached; nothing was published"),
+        (5, "503 Service Unavailable: channels_limit of 3 is reached"),
+    ]
+
+
 def test_an_attempt_that_arrives_after_its_numbers_were_taken_back(
     database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
 ) -> None:
@@ -365,6 +389,21 @@ def test_a_clock_that_was_set_back_keeps_nobody_waiting(
     assert server.messages == ["a"]
 
 
+def test_one_relay_works_at_a_time_in_a_restored_database(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
+) -> None:
+    """Its epoch went back, so that another takes the one that the first has."""
+    one, other = start(), start()
+    until_idle(one)
+    database.run("UPDATE pushup_outbox_producer SET epoch = epoch - 1, lease_until = 0, holder = 'before'")
+    until_idle(other)
+    database.add("a")
+    until_idle(one)
+    assert server.messages == []
+    until_idle(other)
+    assert server.messages == ["a"]
+
+
 def test_a_relay_that_was_overtaken_changes_nothing(
     database: Database, server: SimulatedPushUp, start: Callable[[], Relay]
 ) -> None:
@@ -393,8 +432,8 @@ def test_a_relay_that_was_overtaken_changes_nothing(
 def test_only_what_was_published_is_deleted(database: Database) -> None:
     """Also late, when another relay has given the same numbers to other rows, under a new name."""
     with closing(database.connect()) as connection:
-        rows = Rows(connection)
-        epoch = rows.take("one", 0.0) or 0
+        rows = Rows(connection, "one")
+        epoch = rows.take(0.0) or 0
         database.add("a", "b", "c")
         database.run("UPDATE pushup_outbox SET id = 9 WHERE id = 2")  # its transaction has not been committed yet
         published = rows.batch(epoch, 3.0, 2)

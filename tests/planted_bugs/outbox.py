@@ -14,7 +14,7 @@ BUGS = (
         "numbers-without-the-epoch",
         "a relay that has lost its lease still gives numbers",
         TWICE,
-        (Edit(ROWS, "WHERE id = 1 AND epoch = ? RETURNING", "WHERE id = 1 AND ? >= 0 RETURNING"),),
+        (Edit(ROWS, "AND epoch = ? AND holder = ? RETURNING", "AND ? >= 0 AND ? <> '' RETURNING"),),
         test=TESTS,
         why=WHY,
     ),
