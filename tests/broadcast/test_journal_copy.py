@@ -279,7 +279,7 @@ def test_a_copy_of_another_format_is_left_alone(copy: Path) -> None:
     with closing(sqlite3.connect(copy)) as database:
         database.execute("PRAGMA user_version = 4")
     before = copy.read_bytes()
-    with pytest.raises(JournalError, match="has format 4.*nothing was changed"):
+    with pytest.raises(JournalError, match=r"has format 4.*nothing was changed"):
         start(copy)
     assert copy.read_bytes() == before
     assert [*copy.parent.iterdir()] == [copy]
