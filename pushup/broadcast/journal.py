@@ -153,11 +153,11 @@ class Journal(OneNode):
                 "file until then: {error}",
                 error=error,
             )
+        await marked  # before the next server can open the file, and write its own
         try:
             await self._helpers.call(self._file.close)
         except Exception as error:
             _log.error("closing the journal failed: {error}", error=error)
-        await marked
 
     def _start_next(self) -> None:
         """Start the next call to the disk, unless one is under way."""

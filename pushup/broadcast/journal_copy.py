@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import mkstemp
 
 import msgspec
 from msgspec import Struct
@@ -118,6 +119,8 @@ def restore(path: Path, target: Path) -> Contents:
 
     Raises: JournalError, NotUnderstood; OSError.
     """
+    if target.is_dir():
+        raise JournalError(f"{target} is a directory; append a file name")
     wal = target.with_name(target.name + "-wal")
     if target.exists() or wal.exists():
         if target.exists():
@@ -141,10 +144,12 @@ def _new_file(path: Path) -> Iterator[Path]:
     """A file to be written, which then gets this name, unless something has it. Only its owner can read it."""
     if path.exists():
         raise JournalError(f"{path} exists already; choose another path")
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
+    if not path.parent.is_dir():
+        raise JournalError(f"{path.parent} is not a directory; create it first")
+    descriptor, name = mkstemp(".new", f"{path.name}.", path.parent)  # another may be writing for the same name
+    os.close(descriptor)
+    new = Path(name)
     try:
-        new.touch(0o600)
         yield new
         sync(new)
         os.link(new, path)  # and does not replace another

@@ -103,9 +103,6 @@ class JournalFile:
         self._database.text_factory = bytes  # damaged text is then found where it is decoded
         execute = self._database.execute
         execute("PRAGMA locking_mode = EXCLUSIVE")  # no other process, and no shared-memory file
-        if not self._is_only_read:
-            execute("PRAGMA journal_mode = WAL")
-            execute("PRAGMA synchronous = FULL")  # a commit returns when the data is on disk
         execute("BEGIN" if self._is_only_read else "BEGIN EXCLUSIVE")
         (application,) = execute("PRAGMA application_id").fetchone()
         (version,) = execute("PRAGMA user_version").fetchone()
@@ -118,6 +115,9 @@ class JournalFile:
         elif version != FORMAT:
             raise JournalError(f"{other_format(str(self.path), version)}, or another path")
         execute("COMMIT")
+        if not self._is_only_read:  # and not earlier: it changes the file
+            execute("PRAGMA journal_mode = WAL")
+            execute("PRAGMA synchronous = FULL")  # a commit returns when the data is on disk
         (found,) = execute(f"PRAGMA {'integrity' if self._is_only_read else 'quick'}_check(1)").fetchone()
         if found != b"ok":
             raise JournalError(self.damaged(found.decode(errors="replace").splitlines()[-1]))
@@ -217,6 +217,7 @@ class JournalFile:
                 execute(insert, [value for row in some for value in (row.key, row.body)])
             execute("DELETE FROM entries WHERE sequence <= ?", (changes.head.sequence,))
             execute("INSERT OR REPLACE INTO state VALUES ('checkpoint', ?)", (encode(changes.head).decode(),))
+            execute("DELETE FROM state WHERE name = 'digest'")  # that of a copy, which this is no longer
             execute("COMMIT")
 
     def rewrite(self, changes: Changes) -> None:

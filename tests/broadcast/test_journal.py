@@ -607,8 +607,8 @@ def test_a_rewriting_may_take_longer_than_a_commit(path: Path, stops: bool) -> N
     commits.step_all()
     if not stops:
         stopped = Deferred.fromCoroutine(journal.stop())
-        commits.step_all()
         mark.step_all()
+        commits.step_all()
     assert done(stopped)
     assert [type(outcome) for outcome in outcomes[1:]] == ([] if stops else [Published])
 

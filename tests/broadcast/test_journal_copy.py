@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
+from threading import Event, Thread
 
 import pytest
 
@@ -22,6 +25,8 @@ from pushup.core.state import ReplicatedState
 from tests.core.builders import publish
 
 EPOCH = next_epoch("", 1e9, lambda: 0.5, "")
+
+INCOMPLETE = "the backup is incomplete: the connection ended before it did; try again"
 
 
 @pytest.fixture
@@ -92,11 +97,54 @@ def test_a_backup_that_is_not_complete(state: ReplicatedState, tmp_path: Path) -
     assert path.read_text() == "something"
 
 
-def test_what_a_killed_backup_has_left_is_replaced(state: ReplicatedState, tmp_path: Path) -> None:
-    (tmp_path / "copy.new").write_bytes(b"x" * 5000)
-    write_copy(tmp_path / "copy", [b"\n".join(lines_of(state)) + b"\n"])
-    assert verify(tmp_path / "copy").messages == 200
-    assert not (tmp_path / "copy.new").exists()
+@pytest.mark.parametrize("ends", [False, True])
+def test_two_backups_to_one_path(state: ReplicatedState, tmp_path: Path, *, ends: bool) -> None:
+    """Two servers may send them. The first that is complete gets the name, and neither has touched the other."""
+    path = tmp_path / "copy"
+    *rows, end = [line + b"\n" for line in lines_of(state)]
+    writes, goes_on = Event(), Event()
+    errors: list[str] = []
+
+    def parts_of_the_other() -> Iterator[bytes]:
+        yield rows[0]
+        writes.set()
+        goes_on.wait()
+        yield b"".join(rows[1:])
+        if ends:
+            yield end
+
+    def write_the_other() -> None:
+        try:
+            write_copy(path, parts_of_the_other())
+        except JournalError as error:
+            errors.append(str(error))
+
+    other = Thread(target=write_the_other)
+
+    def parts() -> Iterator[bytes]:
+        yield b"".join(rows)
+        other.start()
+        assert writes.wait(20)
+        yield end
+
+    try:
+        write_copy(path, parts())
+        assert verify(path).messages == 200
+    finally:
+        goes_on.set()
+        other.join()
+    assert errors == [f"{path} exists already; choose another path" if ends else INCOMPLETE]
+    assert verify(path).messages == 200
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_where_no_backup_can_be(state: ReplicatedState, copy: Path, tmp_path: Path) -> None:
+    """The error names the directory that is missing."""
+    for path in (tmp_path / "missing" / "file", copy / "file"):
+        for write in (partial(write_copy, path, [b""]), partial(restore, copy, path)):
+            with pytest.raises(JournalError, match=f"^{path.parent} is not a directory; create it first$"):
+                write()
+    assert [*tmp_path.iterdir()] == [copy]
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -196,6 +244,45 @@ def test_restoring_replaces_nothing(copy: Path, tmp_path: Path) -> None:
     server.close()
     with pytest.raises(JournalError, match="exists already"):
         restore(copy, tmp_path / "journal")
+
+
+@pytest.mark.parametrize("target", ["", ".", "..", "/"])
+def test_a_copy_is_not_restored_to_a_directory(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """The error says that it is one, and not that there is no file."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JournalError, match=f"^{Path(target)} is a directory; append a file name$"):
+        restore(copy, Path(target))
+    assert [*tmp_path.iterdir()] == [copy]
+
+
+class Full(JournalFile):
+    """A disk with room for a checkpoint, and for no more."""
+
+    def found(self, cluster: str) -> None:
+        raise JournalError("the disk is full")
+
+
+def test_a_copy_that_a_server_has_begun_to_use(copy: Path) -> None:
+    """Its digest does not count any more, also if the server has not come far: nothing is wrong with it."""
+    with pytest.raises(JournalError, match="the disk is full"):
+        open_journal(copy, Limits(), lambda after, of: next_epoch(after, 2e9, lambda: 0.1, of), None, Full)
+    found = verify(copy)
+    assert (found.messages, found.cursor.sequence, found.has_digest) == (200, 201, False)
+    _, state = start(copy)
+    assert state.message_count == 200
+
+
+def test_a_copy_of_another_format_is_left_alone(copy: Path) -> None:
+    """As the error says."""
+    with closing(sqlite3.connect(copy)) as database:
+        database.execute("PRAGMA user_version = 4")
+    before = copy.read_bytes()
+    with pytest.raises(JournalError, match=r"has format 4.*nothing was changed"):
+        start(copy)
+    assert copy.read_bytes() == before
+    assert [*copy.parent.iterdir()] == [copy]
 
 
 def test_a_damaged_copy_is_not_restored(copy: Path, tmp_path: Path) -> None:

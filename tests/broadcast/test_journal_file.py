@@ -631,7 +631,9 @@ def test_another_file_is_left_alone(path: Path) -> None:
 def test_another_database_is_left_alone(path: Path) -> None:
     """Whether or not it has an application id."""
     change(path, "CREATE TABLE customers (name TEXT)", "INSERT INTO customers VALUES ('Ann')")
+    before = path.read_bytes()
     assert "is an SQLite database of another program" in error_of(path)
+    assert path.read_bytes() == before
     for number in (4711, 0x7FFFFFFF):
         change(path, f"PRAGMA application_id = {number}")
         assert "is an SQLite database of another program" in error_of(path)

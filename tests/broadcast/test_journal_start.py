@@ -235,15 +235,22 @@ def test_a_journal_notes_what_it_has_found(path: Path, logged_failures: list[str
 
 
 def test_stopping_waits_for_the_mark(path: Path) -> None:
-    """The process ends when the journal has stopped, and its mark would be a second behind."""
+    """The process ends when the journal has stopped, and its mark would be a second behind.
+
+    No other server can open the journal before, and write a newer mark.
+    """
     helpers = SteppedHelpers()
     node = JournaledReplica(path, mark_helpers=helpers)
     node.publish(publish("a"))
     stopped = node.stop()
     node.helpers.run()
     assert (helpers.names, stopped.called) == (["write"], False)
+    with pytest.raises(JournalError, match="in use"):
+        JournalFile(path)
     helpers.step()
+    node.helpers.run()
     assert bool(stopped.called)
+    JournalFile(path).close()
 
 
 def test_a_journal_whose_mark_cannot_be_written_works(path: Path, logged_failures: list[str]) -> None:

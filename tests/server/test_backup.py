@@ -135,14 +135,18 @@ def test_a_backup_while_messages_are_published(serve: Serve, path: Path, tmp_pat
         assert ids_of(caller, cursor=ids[-1]) == kept[len(ids) :]
 
 
+def unfinished(path: Path) -> list[Path]:
+    """The files that backups to this path have begun to write."""
+    return [*path.parent.glob(f"{path.name}.*.new")]
+
+
 @contextmanager
 def begun(server: Server, path: Path) -> Iterator[subprocess.Popen[str]]:
     """A backup that has begun to write, and then stands still."""
     command = [sys.executable, "-m", "pushup", "backup", str(path), "--url", server.url, "--key", BACKUP]
-    new, pipe = path.with_name(path.name + ".new"), subprocess.PIPE
-    with subprocess.Popen(command, stderr=pipe, text=True, env=clean_environment()) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=clean_environment()) as process:
         try:
-            wait_until(lambda: new.exists() and new.stat().st_size > 100_000, "rows of the backup")
+            wait_until(lambda: any(new.stat().st_size > 100_000 for new in unfinished(path)), "rows of the backup")
             process.send_signal(signal.SIGSTOP)
             assert not path.exists()
             yield process
@@ -178,7 +182,7 @@ def test_a_backup_that_is_killed(serve: Serve, path: Path, tmp_path: Path) -> No
         with begun(server, copy) as process:
             refused = error_of("backup", str(copy), "--key", BACKUP, PUSHUP_URL=server.url)
             assert "another backup is under way" in refused
-            assert copy.with_name("copy.new").exists()
+            assert len(unfinished(copy)) == 1
             publish(caller, 1)
             process.kill()
             process.wait()
