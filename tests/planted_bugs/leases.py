@@ -126,7 +126,7 @@ _BUGS = (
             ),
         ),
         test="tests/broadcast/redis/test_redis_broadcast.py::test_what_a_failover_has_brought_back_is_erased_again",
-        why="its runs are shorter than the time for which the log is kept",
+        why="it does not look at what Redis keeps of an erased message",
     ),
     Bug(
         "in-epoch-at-reply-time",
