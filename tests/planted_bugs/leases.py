@@ -93,6 +93,42 @@ _BUGS = (
         why="about one seed in 24,000",
     ),
     Bug(
+        "small-jump-of-redis-clock",
+        "the list of nodes counts as complete although the clock of Redis was set forward by less than a lease",
+        "reading the code",
+        (Edit(f"{AT}/heartbeat.py", "if was_set or not report.complete:", "if not report.complete:"),),
+        test=f"{LEASES}::test_a_lease_that_a_small_jump_of_the_clock_of_redis_ends",
+        why="a node must be cut off within the same second; not measured",
+    ),
+    Bug(
+        "run-noticed-by-publishing",
+        "only a node that publishes notices that Redis has taken another replication id, and nobody else vouches",
+        "reading the code",
+        (
+            Edit(
+                f"{AT}/report.lua",
+                "if not string.find(info, 'master_replid:' .. ARGV[7], 1, true) then",
+                "if false then",
+            ),
+        ),
+        test="tests/broadcast/redis/test_restarts.py::test_redis_gets_another_replication_id_while_it_runs",
+        why="its Redis has one replication id from its start to its end",
+    ),
+    Bug(
+        "swept-before-the-failover",
+        "what was erased stays in the log of a Redis that has taken over without the last save",
+        "reading the code",
+        (
+            Edit(
+                f"{AT}/leader.py",
+                "return self._swept.sequence if self._swept.epoch == self._replica.cursor.epoch else 0",
+                "return self._swept.sequence",
+            ),
+        ),
+        test="tests/broadcast/redis/test_redis_broadcast.py::test_what_a_failover_has_brought_back_is_erased_again",
+        why="it does not look at what Redis keeps of an erased message",
+    ),
+    Bug(
         "in-epoch-at-reply-time",
         "the reply to a report says where the log is when it comes, not when it was asked",
         "survived all tests of 0009a58",

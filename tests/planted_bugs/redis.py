@@ -504,8 +504,8 @@ _BUGS = (
         (
             Edit(
                 f"{AT}/heartbeat.py",
-                "elif now < self._incomplete_at + LEASE_SECONDS:",
-                "elif False:",
+                "if now < self._incomplete_at + LEASE_SECONDS:",
+                "if False:",
             ),
         ),
         needs=LOSSES,

@@ -249,6 +249,21 @@ def test_replicated_is_when_a_replica_has_it(redis: RedisServer, tmp_path: Path,
         replica.signal(signal.SIGCONT)
 
 
+def test_a_first_replica_costs_no_gap(redis: RedisServer, tmp_path: Path, channel: str) -> None:
+    """Redis takes another replication id when it connects. Nodes that publish nothing notice that as well."""
+    redis.start()
+    replica = RedisServer(tmp_path / "replica", flags={"replicaof": f"127.0.0.1 {redis.port}"})
+    with cluster_at(redis, tmp_path, 3) as cluster:
+        chain = Chain(cluster, channel, cursor=cluster.wait_until_one())
+        cluster.publish([channel], "before")
+        with replica:
+            wait_until(lambda: b"master_link_status:up" in replica.ask("INFO", "replication"), "the replica")
+            publisher = cluster.callers[0]
+            wait_until(lambda: try_to_publish(publisher, [channel], "after", key="k").status == 201, "publishing")
+            chain.poll_until("after")
+        assert (chain.data[0], chain.gaps) == ("before", [])
+
+
 # Redis is gone for a while, and returns with all its data.
 
 

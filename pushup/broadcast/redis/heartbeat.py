@@ -25,7 +25,7 @@ from pushup.broadcast.redis.acknowledgements import Confirmations
 from pushup.broadcast.redis.differences import SettingsDifferences
 from pushup.broadcast.redis.durability import Durability
 from pushup.broadcast.redis.leader import SAVE_CHANGES, CheckpointSaver, FirstNode
-from pushup.broadcast.redis.lease import Lease
+from pushup.broadcast.redis.lease import MARGIN_SECONDS, Lease
 from pushup.broadcast.redis.log import LEASE_SECONDS, READ_SECONDS, RedisLog
 from pushup.broadcast.redis.records import LastEntry, NodeReport, Report
 from pushup.broadcast.redis.redis_errors import ErrorReply, Lost, Malformed
@@ -89,6 +89,7 @@ class Heartbeat:
         self._in_epoch_at = -math.inf  # when the report was sent that last found the log in this node's epoch
         self._log_seen_at = math.inf
         self._answered = 0.0  # the time of the last report whose reply has come, by the clock of Redis
+        self._asked_at = -math.inf  # when it was sent, by `uptime`
         # Epochs, and since when this node knows that clients have cursors of them; -inf for those that it has followed.
         self._epochs: dict[str, float] = {}
         self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of `uptime`
@@ -203,13 +204,15 @@ class Heartbeat:
             was_replicated=self._durability.is_disproved,
         )
         now = self._uptime()
-        self._answered = report.time
+        # If the clock of Redis was set forward, it may have ended the lease of a node that still goes by it.
+        was_set = report.time - self._answered > now - self._asked_at + MARGIN_SECONDS
+        self._answered, self._asked_at = report.time, asked_at
         self._metrics.reported(commands, now - asked_at, report.tail)
         was_living = report.complete
         self._durability.note(commands, report.tail)
-        if not report.complete:
+        if was_set or not report.complete:
             self._incomplete_at = now
-        elif now < self._incomplete_at + LEASE_SECONDS:
+        if now < self._incomplete_at + LEASE_SECONDS:
             report = structs.replace(report, complete=False)
         self._redis_ahead = report.time - now
         nodes = sorted(map(_node_report.decode, report.members), key=lambda node: node.id)

@@ -18,6 +18,7 @@ from pushup.broadcast.redis.records import NodeReport, Report
 from pushup.broadcast.redis.redis_errors import Incomplete
 from pushup.broadcast.redis.replica import Diverged, Replica
 from pushup.core.commands import Configure, Upgrade
+from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
 from pushup.core.snapshot import encode
 
@@ -53,13 +54,13 @@ class CheckpointSaver:
         # Time and sequence of all tries in the last LOG_SECONDS, also of refused ones: what a later save contains may
         # be trimmed LOG_SECONDS after the try.
         self._saves: deque[tuple[float, int]] = deque()
-        self._swept = 0  # nothing of what was erased up to here is left in the log
+        self._swept = Cursor("", 0)  # in this epoch, nothing of what was erased up to here is left in the log
         self._sweep_at = 0.0
 
     def forget(self) -> None:
         """This node has started from another checkpoint: its saves say nothing of that one."""
         self._saves.clear()
-        self._swept = 0
+        self._swept = Cursor("", 0)
 
     def is_due(self, saved: int) -> bool:
         """Whether to bring the checkpoint at this sequence up to date now."""
@@ -72,12 +73,16 @@ class CheckpointSaver:
 
     def _is_sweep_due(self, saved: int) -> bool:
         """Whether to save although nothing is new: the log still contains what was erased."""
-        if self._replica.follower.state.erased_sequence <= self._swept:
+        if self._replica.follower.state.erased_sequence <= self._swept_up_to():
             return False
         now = self._clock.seconds()
         if not self._saves:
             self._saves.append((now, saved))  # by another node, or before a restart
         return self._saves[0][0] <= now - LOG_SECONDS
+
+    def _swept_up_to(self) -> int:
+        """0 in another epoch: the Redis that came back may have the log as it was before it was swept."""
+        return self._swept.sequence if self._swept.epoch == self._replica.cursor.epoch else 0
 
     async def save(self, log: RedisLog, saved: int) -> None:
         """Bring the checkpoint at `saved` up to what this node has applied."""
@@ -88,13 +93,13 @@ class CheckpointSaver:
             keep_after = self._saves.popleft()[1]
         self._saves.append((now, changes.head.sequence))
         erased = changes.head.erased_sequence
-        sweeps = self._swept < erased <= keep_after and now >= self._sweep_at
+        sweeps = self._swept_up_to() < erased <= keep_after and now >= self._sweep_at
         if sweeps:
             self._sweep_at = now + SWEEP_SECONDS
         tag = self._replica.tag.decode()
         try:
             if await log.save(saved, changes, tag, keep_after=keep_after, sweeps=sweeps) and sweeps:
-                self._swept = erased
+                self._swept = Cursor(changes.head.epoch, erased)
         except Incomplete as error:
             await self.begin_epoch(log, follower.cursor.epoch, str(error), after=self._replica.tag)
 

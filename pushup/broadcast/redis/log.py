@@ -201,8 +201,8 @@ class RedisLog:
         rows = iter(rows)
         while piece := [word for row in islice(rows, PIECE_OF_EPOCH) for word in (row.key, bytes(row.body))]:
             count += len(piece) // 2
-            await self.connection.ask("HSET", new, *piece)
-            await self.connection.ask("EXPIRE", new, BEGIN_SECONDS)
+            # Together: without a reply to the first, the second would never be sent.
+            await _all([self.connection.ask("HSET", new, *piece), self.connection.ask("EXPIRE", new, BEGIN_SECONDS)])
         saved = encode(SavedHead(head, head.epoch))
         names = (*self._parts, self._vouchers, new, self._format)
         words = (over, head.epoch, head.time, self.run, head.version, saved, count, cluster or head.epoch)
@@ -249,7 +249,8 @@ class RedisLog:
         `was_replicated`: this node knows of a replica. That is noted in Redis, for all that come after it.
         """
         keys = (*self._members, self._format, self._loads)
-        reply = await self._evaluate(scripts.REPORT, keys, node, member, lease, int(was_replicated), FORMAT, last)
+        words = (node, member, lease, int(was_replicated), FORMAT, last, self._history)
+        reply = await self._evaluate(scripts.REPORT, keys, *words)
         *tail, saved, complete, time, loading, members = reply
         return Report(tail_of(*tail), number(saved or b"0"), bool(complete), float(time), bool(loading), members)
 

@@ -1,8 +1,9 @@
 -- Renew a node's lease; returns which nodes are alive, and where the log ends.
 -- KEYS: state, leases, members, format, loads.
 -- ARGV: the node's id, what the others are shown of it (JSON; '' when it leaves), lease in seconds, 1 if it knows of a
--- replica or a Sentinel, the format, the time in the last reply that the node got. The format keeps nodes of other
--- releases away: if Redis has lost it, it is written again.
+-- replica or a Sentinel, the format, the time in the last reply that the node got, the replication id of the run
+-- that it is connected to. The format keeps nodes of other releases away: if Redis has lost it, it is written again.
+-- Fails if this is another run by now: nodes that append nothing notice it here, and vouch for the log with the others.
 -- Returns epoch, sequence, tag, run, version, cluster, founded, replicated, saved, 1 or 0, the time (seconds), how many
 -- nodes load (`save.lua`), and a list of what each living node has reported.
 -- 1: no living node can be missing: the lease is still the one of the last report whose reply the node got. If Redis has
@@ -34,6 +35,9 @@ if redis.call('HGET', KEYS[1], 'epoch') then
   if ARGV[4] == '1' or not string.find(info, 'connected_slaves:0', 1, true)
     or not string.find(info, 'second_repl_offset:-1', 1, true) then
     redis.call('HSET', KEYS[1], 'replicated', 1)  -- for good: a replica has it as well
+  end
+  if not string.find(info, 'master_replid:' .. ARGV[7], 1, true) then
+    return {err = 'RUN Redis has another replication id by now'}
   end
   redis.call('SETNX', KEYS[4], ARGV[5])
 end

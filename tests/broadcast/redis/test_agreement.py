@@ -308,7 +308,7 @@ def test_a_report_of_a_newer_release_is_read(cluster: Cluster, logged_failures: 
     text = msgspec.json.encode(report)
     keys = (STATE, b"{pushup}:5:leases", MEMBERS, b"{pushup}:state", LOADS)
     for _ in range(8):
-        cluster.redis.run_script("report", keys, (b"new", text, b"3", b"0", b"3", b"0"))
+        cluster.redis.run_script("report", keys, (b"new", text, b"3", b"0", b"3", b"0", cluster.redis.history.encode()))
         cluster.advance(1.0)
     assert not logged_failures
     for node in cluster.nodes:
@@ -427,7 +427,7 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
             cluster.redis.run_script("append", (STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
         keys, other = (STATE, b"{pushup}:5:leases", MEMBERS, b"{pushup}:state", LOADS), msgspec.json.encode(first)
         for _ in range(round(STUCK_RETRY_SECONDS) + 3):
-            cluster.redis.run_script("report", keys, (b"a", other, b"3", b"0", b"3", b"0"))
+            cluster.redis.run_script("report", keys, (b"a", other, b"3", b"0", b"3", b"0", history))
             cluster.advance(1.0)
         is_back: bool = node.follows
         assert is_back

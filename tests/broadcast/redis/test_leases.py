@@ -141,6 +141,21 @@ def test_a_node_that_is_cut_off_is_current_for_less_than_its_lease(
     assert refuses(other)
 
 
+def test_a_lease_that_a_small_jump_of_the_clock_of_redis_ends(cluster: Cluster, log: list[str]) -> None:
+    """Its node does not know, and goes by it. The lease of the node that confirms has not ended."""
+    first, other = cluster.nodes
+    for link in links_of(cluster, other):
+        link.stuck = True
+    other.connector.is_cut_off = True
+    cluster.advance(1.0)
+    cluster.redis.skew = 1.6
+    received = first.confirm("stable", cluster.publish(first, "a"), 60.0)
+    for _ in range(100):
+        cluster.advance(0.05)
+        assert refuses(other) or not received
+    assert received == [Confirmation("stable", nodes=1)]
+
+
 def test_a_node_that_was_cut_off_is_current_when_it_has_caught_up(cluster: Cluster) -> None:
     """Its next report begins a new lease; a message became stable without it."""
     first, other = cluster.nodes

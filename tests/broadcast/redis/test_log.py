@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
@@ -239,6 +240,20 @@ def test_an_epoch_replaces_no_entry_that_its_node_does_not_know(log: ReadLog) ->
     assert len(log.redis.data[b"{pushup}:5:log"].rows) == 2
     assert not [key for key in log.redis.data if b"begin" in key]
     assert log.now(log.log.begin("e1", head, after=b"t1")) is True
+
+
+def test_the_rows_of_an_epoch_that_does_not_begin_expire(log: ReadLog) -> None:
+    """Also if the connection ends before the reply to the first of them has come."""
+    log.append(publish("a", key="k"))
+    state = log.state()
+    (link,) = log.redis.links
+    begun = Deferred.fromCoroutine(log.log.begin("e1", empty_head("e2", Limits()), state.rows(state.names())))
+    begun.addErrback(lambda failure: None)
+    while link.execute_next():
+        pass
+    link.end(ConnectionDone())
+    (key,) = [key for key in log.redis.data if b"begin" in key]
+    assert key in log.redis.data.expires
 
 
 def test_no_epoch_begins_beside_a_log_of_another_format(log: ReadLog) -> None:

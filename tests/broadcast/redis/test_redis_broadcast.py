@@ -995,6 +995,22 @@ def test_what_was_erased_leaves_redis_although_nothing_else_happens(cluster: Clu
     assert is_consistent(cluster)
 
 
+def test_what_a_failover_has_brought_back_is_erased_again(cluster: Cluster, log: list[str]) -> None:
+    """The replica had every entry, but not the last save, which has trimmed the log."""
+    cluster.publish(cluster.nodes[0], "b")
+    erase(cluster)
+    cluster.advance(LOG_SECONDS - 5.0, 0.5)
+    dump = cluster.redis.dump()
+    cluster.advance(15.0, 0.5)
+    assert not is_somewhere(cluster)
+    cluster.redis.restart(dump)
+    cluster.advance(5.0, 0.5)
+    assert is_somewhere(cluster)
+    cluster.advance(LOG_SECONDS + 10.0, 0.5)
+    assert not is_somewhere(cluster)
+    assert [ids(node.poll(poll("b"))) for node in cluster.nodes] == [[1]] * 3
+
+
 def test_a_node_behind_the_checkpoint_erases_nothing(cluster: Cluster) -> None:
     """It would give the checkpoint of another node a head of its own, which is older than the rows."""
     erase(cluster)

@@ -77,6 +77,17 @@ def test_every_node_vouches(cluster: Cluster) -> None:
     assert len(set(epochs)) == 3
 
 
+def test_redis_gets_another_replication_id_while_it_runs(cluster: Cluster) -> None:
+    """Its first replica connects, or the last one has left. A node that publishes nothing notices it, and vouches."""
+    cluster.publish(cluster.nodes[0], "a")
+    seen = cluster.nodes[0].cursor
+    cluster.redis.follows = "another"
+    cluster.nodes[0].append(publish("a"))
+    cluster.advance(VOUCH_SECONDS + 2.0)
+    assert order_of(epoch_of(cluster)) > order_of(seen.partition("-")[0])
+    assert told(cluster, seen) == ["nothing"] * 2
+
+
 def test_a_cursor_beyond_a_former_name_is_lost_for_good(cluster: Cluster) -> None:
     """Also when the log is longer than that by now, and through two renamings."""
     cursor = Cursor(cluster.publish(cluster.nodes[0], "a").epoch, 3)

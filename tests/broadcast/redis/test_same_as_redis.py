@@ -189,7 +189,8 @@ class Pair:
     def report(self) -> tuple[list[bytes], list[bytes]]:
         member, lease = self.random.choice((b"", b"M", b"N")), self.random.choice((b"1000.0", b"2000", b"-1", b"0"))
         node = self.random.choice((b"l", b"m", b"n"))
-        return [STATE, LEASES, MEMBERS, FORMAT, LOADS], [node, member, lease, b"0", b"2", b"0"]
+        history = self.history if self.random.random() < 0.9 else b"another"
+        return [STATE, LEASES, MEMBERS, FORMAT, LOADS], [node, member, lease, b"0", b"2", b"0", history]
 
     def switch(self) -> tuple[list[bytes], list[bytes]]:
         fields = self.random.choice(([b"epoch", b"e" + self.number(), b"run", b"r"], [b"version", b"2"]))
@@ -238,6 +239,6 @@ def test_any_commands_and_scripts(client: RedisClient) -> None:
         *(f"{name} True" for name in NAMES if name != "save"),
         *("append False", "append ERR", "append OOM", "append WRONGTYPE", "begin False", "switch False", "mark OOM"),
         *("save 0", "save 1", "save -1", "save WRONGTYPE"),
-        *("report NOREPLICAS", "report WRONGTYPE", "HSET OOM", "RENAME NOREPLICAS"),
+        *("report NOREPLICAS", "report WRONGTYPE", "report RUN", "HSET OOM", "RENAME NOREPLICAS"),
     }
     assert wanted <= seen.keys(), wanted - seen.keys()

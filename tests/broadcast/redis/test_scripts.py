@@ -209,9 +209,11 @@ def test_nothing_is_appended_to_a_server_that_was_a_replica(tmp_path: Path) -> N
         assert reply == 0 or isinstance(reply, ErrorReply)
         client.ask("REPLICAOF", "NO", "ONE")
         assert log.append(publish("a"), tag="t2") == 0
+        assert isinstance(log.now(log.log.report("n", b"N", 100)), ErrorReply)
         before = log.log.run
         log.now(log.log.prepare())
         assert log.log.run != before
+        assert isinstance(log.now(log.log.report("n", b"N", 100)), Report)
 
 
 def test_nothing_is_appended_after_a_restart(tmp_path: Path) -> None:
