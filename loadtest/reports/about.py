@@ -68,7 +68,8 @@ def _digest(path: Path) -> str:
 def changed_since(about: Mapping[str, Any], measures: Iterable[str], root: Path = ROOT) -> str:
     """What of the code that a result measures has changed since; empty if nothing has.
 
-    A path that the result does not name, but a folder around it, is compared with what it was in the result's commit.
+    A path that the result does not name is compared with what it was in the result's commit; one that is not measured
+    any more does not count.
     """
     if "sources" not in about:
         return "does not say of which code it is"
@@ -83,8 +84,11 @@ def changed_since(about: Mapping[str, Any], measures: Iterable[str], root: Path 
 
 def _is_as_in(commit: str, path: str, root: Path) -> bool:
     """Whether a file or folder is as it was in this commit; not if that is not known."""
-    done = subprocess.run(["git", "diff", "--quiet", commit, "--", path], cwd=root, capture_output=True, check=False)  # noqa: S603, S607
-    return done.returncode == 0
+    try:
+        subprocess.run(["git", "diff", "--quiet", commit, "--", path], cwd=root, capture_output=True, check=True)  # noqa: S603, S607
+    except (OSError, subprocess.CalledProcessError):
+        return False
+    return True
 
 
 def abouts(folder: Path) -> dict[str, Mapping[str, Any]]:

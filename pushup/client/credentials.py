@@ -37,12 +37,12 @@ class Credentials:
         token = self._text  # read once: another thread forgets it when it is refused
         if self._fetch is not None and (token is None or self._driver.now() >= self._ends):
             try:
+                if self._process != os.getpid():  # one from before a fork never returns here
+                    self._process, self._fetching = os.getpid(), None
                 # One call serves all who wait, also those whose time is up before it returns.
                 fetching = self._fetching
                 is_late = fetching is not None and fetching.done()
-                # One that was cancelled with its event loop never returns, nor one of the process before a fork.
-                if fetching is None or fetching.cancelled() or self._process != os.getpid():
-                    self._process = os.getpid()
+                if fetching is None or fetching.cancelled():  # cancelled with its event loop
                     fetching = self._fetching = self._driver.start(self._fetch)
                 try:
                     token = checked(await self._driver.wait(fetching, until), "token")

@@ -148,6 +148,15 @@ def test_the_next_server_takes_a_unix_socket_while_the_first_is_still_stopping(t
     second.stopService()
 
 
+def test_a_file_that_is_later_than_the_socket_is_another_one(tmp_path: Path) -> None:
+    """Also if the file system has given it the socket's number."""
+    reserved = ReservedAddresses((f"unix:{tmp_path}/a",))
+    reserved.startService()
+    os.utime(tmp_path / "a", (1, 1))
+    reserved.stopService()
+    assert (tmp_path / "a").exists()
+
+
 def test_a_unix_socket_that_somebody_has_removed(tmp_path: Path) -> None:
     """The parent has nothing to remove, and goes on to stop its workers."""
     reserved = ReservedAddresses((f"unix:{tmp_path}/a", f"unix:{tmp_path}/b"))

@@ -221,7 +221,7 @@ class RedisLog:
         """See who vouches for the log in this run; with `known`, also vouch: these nodes may know entries as well."""
         mine = b"" if known is None else encode(Voucher(self.run, known))
         keys = (self._state, self._members[2], self._vouchers)
-        run, members, flat = await self._evaluate(scripts.VOUCH, keys, node, mine)
+        run, members, flat = await self._evaluate(scripts.VOUCH, keys, node, mine, self._history)
         return vouchers_of(self.run, run, members, flat)
 
     async def save(self, saved: int, changes: Changes, tag: str, *, keep_after: int, sweeps: bool = False) -> bool:

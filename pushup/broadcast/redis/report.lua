@@ -6,13 +6,13 @@
 -- Fails if this is another run by now: nodes that append nothing notice it here, and vouch for the log with the others.
 -- Returns epoch, sequence, tag, run, version, cluster, founded, replicated, saved, 1 or 0, the time (seconds), how many
 -- nodes load (`save.lua`), and a list of what each living node has reported.
--- 1: no living node can be missing: the lease is still the one of the last report whose reply the node got. If Redis has
+-- 1: no living node can be missing: the lease is not newer than the last report whose reply the node got. If Redis has
 -- lost leases since, with this one, a report whose reply was lost may have written it again.
 local now = redis.call('TIME')
 local time = now[1] + now[2] / 1000000
 local lease = redis.call('ZSCORE', KEYS[2], ARGV[1])
 local known = tonumber(string.format('%.6f', ARGV[6] + ARGV[3]))
-local complete = lease and tonumber(lease) == known and known > time and 1 or 0
+local complete = lease and tonumber(lease) <= known and tonumber(lease) > time and 1 or 0
 -- If Redis is out of memory, it refuses a script whose first write needs memory. This one needs none.
 redis.call('ZREM', KEYS[2], ARGV[1])
 if ARGV[2] == '' then

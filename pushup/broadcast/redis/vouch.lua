@@ -1,7 +1,11 @@
 -- Vouch for the log, and see who else does.
--- KEYS: state, members, vouchers. ARGV: the node's id, its voucher (JSON; '' for none).
+-- KEYS: state, members, vouchers. ARGV: the node's id, its voucher (JSON; '' for none), the replication id of the run
+-- that it is connected to. Fails if this is another run by now: others vouch for that one.
 -- Returns the run that the log is followed in, the ids of the nodes that may be alive, and id and voucher of each node
 -- that vouches.
+if not string.find(redis.call('INFO', 'replication'), 'master_replid:' .. ARGV[3], 1, true) then
+  return {err = 'RUN Redis has another replication id by now'}
+end
 if ARGV[2] ~= '' then
   redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
 end

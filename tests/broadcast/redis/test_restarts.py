@@ -88,6 +88,20 @@ def test_redis_gets_another_replication_id_while_it_runs(cluster: Cluster) -> No
     assert told(cluster, seen) == ["nothing"] * 2
 
 
+def test_redis_gets_another_replication_id_while_a_node_waits_for_the_others(cluster: Cluster) -> None:
+    """After a restart a replica connects later than one node, and earlier than the other: both vouch for one run."""
+    cluster.publish(cluster.nodes[0], "a")
+    seen = cluster.nodes[0].cursor
+    cluster.nodes[1].connector.is_cut_off = True
+    cluster.redis.restart()
+    cluster.advance(1.0)
+    cluster.redis.follows = "another"
+    cluster.nodes[1].connector.is_cut_off = False
+    cluster.advance(VOUCH_SECONDS + 2.0)
+    assert order_of(epoch_of(cluster)) > order_of(seen.partition("-")[0])
+    assert told(cluster, seen) == ["nothing"] * 2
+
+
 def test_a_cursor_beyond_a_former_name_is_lost_for_good(cluster: Cluster) -> None:
     """Also when the log is longer than that by now, and through two renamings."""
     cursor = Cursor(cluster.publish(cluster.nodes[0], "a").epoch, 3)

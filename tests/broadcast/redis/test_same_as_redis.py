@@ -158,7 +158,7 @@ class Pair:
         return value if value is not None and self.random.random() < 0.9 else self.number()
 
     def append(self) -> tuple[list[bytes], list[bytes]]:
-        history = self.history if self.random.random() < 0.9 else b"another"
+        history = self.run_or_another()
         width = self.random.choice((b"1", b"3", b"1000"))
         return [STATE, LOG], [self.state(b"epoch"), self.number(999), width, b"{}", history]
 
@@ -189,15 +189,21 @@ class Pair:
     def report(self) -> tuple[list[bytes], list[bytes]]:
         member, lease = self.random.choice((b"", b"M", b"N")), self.random.choice((b"1000.0", b"2000", b"-1", b"0"))
         node = self.random.choice((b"l", b"m", b"n"))
-        history = self.history if self.random.random() < 0.9 else b"another"
-        return [STATE, LEASES, MEMBERS, FORMAT, LOADS], [node, member, lease, b"0", b"2", b"0", history]
+        last = self.random.choice((b"0", b"9999999999"))
+        return [STATE, LEASES, MEMBERS, FORMAT, LOADS], [node, member, lease, b"0", b"2", last, self.run_or_another()]
+
+    def run_or_another(self) -> bytes:
+        """The replication id of Redis, or that of another run."""
+        return self.history if self.random.random() < 0.9 else b"another"
 
     def switch(self) -> tuple[list[bytes], list[bytes]]:
         fields = self.random.choice(([b"epoch", b"e" + self.number(), b"run", b"r"], [b"version", b"2"]))
         return [STATE, LOG, VOUCHERS], [self.state(b"tag"), b"s" + self.number(999), b"{}", *fields]
 
     def vouch(self) -> tuple[list[bytes], list[bytes]]:
-        return [STATE, MEMBERS, VOUCHERS], [self.random.choice((b"m", b"n")), self.random.choice((b"", b"{}"))]
+        return [STATE, MEMBERS, VOUCHERS], [
+            self.random.choice((b"m", b"n")), self.random.choice((b"", b"{}")), self.run_or_another()
+        ]  # fmt: skip
 
     def check_data(self) -> None:
         """All keys are of the same type, with the same contents, and expire or not."""
@@ -239,6 +245,6 @@ def test_any_commands_and_scripts(client: RedisClient) -> None:
         *(f"{name} True" for name in NAMES if name != "save"),
         *("append False", "append ERR", "append OOM", "append WRONGTYPE", "begin False", "switch False", "mark OOM"),
         *("save 0", "save 1", "save -1", "save WRONGTYPE"),
-        *("report NOREPLICAS", "report WRONGTYPE", "report RUN", "HSET OOM", "RENAME NOREPLICAS"),
+        *("report NOREPLICAS", "report WRONGTYPE", "report RUN", "vouch RUN", "HSET OOM", "RENAME NOREPLICAS"),
     }
     assert wanted <= seen.keys(), wanted - seen.keys()
