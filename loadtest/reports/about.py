@@ -68,8 +68,8 @@ def _digest(path: Path) -> str:
 def changed_since(about: Mapping[str, Any], measures: Iterable[str], root: Path = ROOT) -> str:
     """What of the code that a result measures has changed since; empty if nothing has.
 
-    A path that the result does not name is compared with what it was in the result's commit; one that is not measured
-    any more does not count.
+    A path that the result does not name is compared with what it was in the result's commit. One that is no longer
+    measured is ignored.
     """
     if "sources" not in about:
         return "does not say of which code it is"

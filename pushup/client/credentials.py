@@ -27,7 +27,7 @@ class Credentials:
         self._text = checked(token, "token") if isinstance(token, str) else checked(key, "key") if key else None
         self._driver = driver
         self._fetching: Future[Any] | None = None
-        self._process = os.getpid()  # that fetches it
+        self._process = os.getpid()  # the one that began to fetch it
         self._ends = float("inf")  # by the driver's clock, as far as is known, and up to 1 s early
         self._was_accepted = False
         self._is_revoked = False  # the last one
@@ -37,7 +37,7 @@ class Credentials:
         token = self._text  # read once: another thread forgets it when it is refused
         if self._fetch is not None and (token is None or self._driver.now() >= self._ends):
             try:
-                if self._process != os.getpid():  # one from before a fork never returns here
+                if self._process != os.getpid():  # the thread that fetches it is only in the parent
                     self._process, self._fetching = os.getpid(), None
                 # One call serves all who wait, also those whose time is up before it returns.
                 fetching = self._fetching

@@ -265,7 +265,7 @@ class Full(JournalFile):
 
 
 def test_a_copy_that_a_server_has_begun_to_use(copy: Path) -> None:
-    """Its digest does not count any more, also if the server has not come far: nothing is wrong with it."""
+    """It has no digest from then on, even if the server stops at once, so it does not count as damaged."""
     with pytest.raises(JournalError, match="the disk is full"):
         open_journal(copy, Limits(), lambda after, of: next_epoch(after, 2e9, lambda: 0.1, of), None, Full)
     found = verify(copy)

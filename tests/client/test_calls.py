@@ -461,10 +461,10 @@ def test_a_token_that_another_thread_finds_refused() -> None:
 
     class Slow(SimulatedDriver):
         def now(self) -> float:
-            meanwhile()
+            refuse()
             return super().now()
 
-    def meanwhile() -> None:
+    def refuse() -> None:
         credentials.retry_pause(ClientError("", 401, {"type": "urn:pushup:token-expired"}), "1")
 
     credentials = Credentials(None, tokens("1"), Slow())

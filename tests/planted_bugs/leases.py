@@ -102,7 +102,7 @@ _BUGS = (
     ),
     Bug(
         "run-noticed-by-publishing",
-        "only a node that publishes notices that Redis has taken another replication id, and nobody else vouches",
+        "when Redis takes another replication id, only nodes that publish notice, and the others do not vouch",
         "reading the code",
         (
             Edit(

@@ -148,8 +148,8 @@ def test_the_next_server_takes_a_unix_socket_while_the_first_is_still_stopping(t
     second.stopService()
 
 
-def test_a_file_that_is_later_than_the_socket_is_another_one(tmp_path: Path) -> None:
-    """Also if the file system has given it the socket's number."""
+def test_a_socket_of_another_time_is_not_removed(tmp_path: Path) -> None:
+    """It is the next server's, even if the file system has given it the number of the first one's."""
     reserved = ReservedAddresses((f"unix:{tmp_path}/a",))
     reserved.startService()
     os.utime(tmp_path / "a", (1, 1))

@@ -201,9 +201,8 @@ class Pair:
         return [STATE, LOG, VOUCHERS], [self.state(b"tag"), b"s" + self.number(999), b"{}", *fields]
 
     def vouch(self) -> tuple[list[bytes], list[bytes]]:
-        return [STATE, MEMBERS, VOUCHERS], [
-            self.random.choice((b"m", b"n")), self.random.choice((b"", b"{}")), self.run_or_another()
-        ]  # fmt: skip
+        node, voucher = self.random.choice((b"m", b"n")), self.random.choice((b"", b"{}"))
+        return [STATE, MEMBERS, VOUCHERS], [node, voucher, self.run_or_another()]
 
     def check_data(self) -> None:
         """All keys are of the same type, with the same contents, and expire or not."""
