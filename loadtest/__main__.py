@@ -27,6 +27,7 @@ from loadtest.beyond.browsers.scenarios import SCENARIOS
 from loadtest.beyond.cluster_kills import experiment as cluster_kills
 from loadtest.beyond.cluster_kills.rounds import kinds
 from loadtest.beyond.headline import experiment as headline
+from loadtest.beyond.workers import counts
 from loadtest.beyond.workers import experiment as workers
 from loadtest.everything import PLAN, run_all
 from loadtest.history.events import BadHistory
@@ -68,6 +69,7 @@ EXPERIMENTS = {
     "browsers": browsers,
     "capacity": capacity,
     "cluster-kills": cluster_kills,
+    "counts": counts,
     "designs": designs,
     "designs-threads": thread_numbers,
     "echo": echo,

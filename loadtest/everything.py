@@ -53,6 +53,7 @@ PLAN: Mapping[str, Plan] = {
     "raw-events": Plan(14, 420, ("raw-events",), (*SWARM, f"{BEYOND}/raw_events.py")),
     "stalls": Plan(28, 150, ("stalls",), (*SWARM, *STALLS)),
     "redis-delay": Plan(21, 230, ("redis-delay", "redis-rate"), (*SWARM, f"{BEYOND}/redis_delay.py")),
+    "counts": Plan(20, 250, ("counts",), (*SWARM, "pushup/workers", f"{BEYOND}/workers")),
     "growing-output": Plan(14, 31, ("growing-output",), HSU),
     "slow-backend": Plan(40, 1300, ("slow-backend", "slow-backend-delays", "slow-backend-polls"), HSU),
     "service-requests": Plan(45, 900, ("service-requests",), HSU),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.beyond.workers import cost, kills, many, replaced
+from loadtest.beyond.workers import cost, counts, kills, many, replaced
 from loadtest.reports.results import Table
 
 pytestmark = pytest.mark.xdist_group("worker-processes")
@@ -57,3 +57,21 @@ def test_many_polls() -> None:
     (row,) = rows_of(table)
     assert (row["received"], row["wrong"], row["gaps"], row["not answered at the end"]) == (180, 0, 0, 0)
     assert 0 < row["answered after SIGTERM within s"] < many.DRAIN_SECONDS + 5
+
+
+def test_calls_and_bytes_are_counted() -> None:
+    """By process, with what failed (-EAGAIN) among the calls but not the bytes."""
+    text = """
+     11 raw_syscalls:sys_exit:  NR 45 = 205
+     11 syscalls:sys_exit_recvfrom:  0xcd
+     11 raw_syscalls:sys_exit:  NR 45 = -11
+     11 syscalls:sys_exit_recvfrom:  0xfffffffffffffff5
+     12 raw_syscalls:sys_exit:  NR 232 = 1
+     12 syscalls:sys_exit_epoll_wait:  0x1
+     12 raw_syscalls:sys_exit:  NR 44 = 16
+     12 syscalls:sys_exit_sendto:  0x10
+    """
+    assert counts.read_recorded(text, {"parent": [11], "workers": [12, 13]}) == {
+        "parent": counts.Counted(waits=0, calls=2, read=205, written=0),
+        "workers": counts.Counted(waits=1, calls=2, read=0, written=16),
+    }

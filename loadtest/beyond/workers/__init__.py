@@ -4,6 +4,7 @@
 |---|---|
 | `experiment` | all of it, in the order of the tables in docs/lab/performance.md |
 | `cost` | processor time of a delivery and of a publication, with 1, 2 and 4 workers; how connections are shared |
+| `counts` | what each process does for a publication: wake-ups, system calls, bytes. An experiment of its own |
 | `kills` | kill -9 of workers and of the parent, under load: is anything lost? |
 | `many` | more held polls than one process has file descriptors |
 | `crowd` | the clients of `many`: several processes of them |

@@ -106,7 +106,7 @@ def _work(
     with running("--workers", str(workers), core=core) as server:
         swarm = Swarm(
             [server.address], [server.address], subscribers=subscribers, publishers=publishers,
-            channels=1 if subscribers else publishers, watched={"server": _pids(server)},
+            channels=1 if subscribers else publishers, watched={"server": pids(server)},
         )  # fmt: skip
         with closing(swarm):
             swarm.begin()
@@ -117,7 +117,8 @@ def _work(
     return measured
 
 
-def _pids(server: Server) -> list[int]:
+def pids(server: Server) -> list[int]:
+    """The server's process, which is the parent if it has workers, and then those."""
     return [server.pid, *(child.pid for child in psutil.Process(server.pid).children(recursive=True))]
 
 
