@@ -196,7 +196,7 @@ def test_no_command_of_an_image_needs_a_shell() -> None:
 
 def test_the_readme_begins_with_the_image() -> None:
     """Its first block builds and runs it, and the text names the published one (test_containers.py runs the block)."""
-    _, block, text, *_ = (HERE.parent / "README.md").read_text().split("\n\n")
+    _, _, block, text, *_ = (HERE.parent / "README.md").read_text().split("\n\n")
     project = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
     run = block.partition(" $(")[0].strip()
     assert run.startswith("docker run ")
