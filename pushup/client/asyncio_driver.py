@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -103,6 +104,7 @@ class AsyncioConnection:
         self._reader = reader
         self._writer = writer
         self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
 
     def _until(self, until: float) -> AbstractAsyncContextManager[None]:
         if asyncio.get_running_loop() is not self._loop:
@@ -119,6 +121,9 @@ class AsyncioConnection:
             return await self._reader.read(RECEIVE_BYTES)
 
     def close(self) -> None:
+        if self._process != os.getpid():
+            self._sock.close()  # not by the loop: its selector is also that of the parent, who goes on with this
+            return
         try:
             self._writer.transport.abort()
         except RuntimeError:  # the loop is closed, so it cannot close the socket

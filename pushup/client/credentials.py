@@ -42,7 +42,8 @@ class Credentials:
                 # One call serves all who wait, also those whose time is up before it returns.
                 fetching = self._fetching
                 is_late = fetching is not None and fetching.done()
-                if fetching is None or fetching.cancelled():  # cancelled with its event loop
+                # One that ended with its event loop, or failed when nobody waited any more, says nothing of now.
+                if fetching is None or fetching.cancelled() or (is_late and fetching.exception()):
                     fetching = self._fetching = self._driver.start(self._fetch)
                 try:
                     token = checked(await self._driver.wait(fetching, until), "token")
@@ -68,8 +69,9 @@ class Credentials:
         """After how many seconds a new token may help; None if none can, because the server refuses what it gets.
 
         A new one helps if the one that was `sent` had been accepted, is the first one revoked, or has been replaced.
+        It does not if a ticket has expired.
         """
-        if self._fetch is None or error.status != 401:
+        if self._fetch is None or error.status != 401 or error.type == "urn:pushup:ticket-expired":
             return None
         if sent != self._text:
             return 0.0

@@ -234,8 +234,8 @@ class Exchange:
 
     def keep_ticket(self, channels: list[str], ticket: str) -> None:
         self._tickets[frozenset(channels)] = ticket
-        if len(self._tickets) > TICKETS_LIMIT:
-            self._tickets.pop(next(iter(self._tickets)), None)
+        for oldest in [*self._tickets][:-TICKETS_LIMIT]:  # a copy: other threads may keep tickets meanwhile
+            self._tickets.pop(oldest, None)
 
     def has_ticket(self, channels: list[str]) -> bool:
         return frozenset(channels) in self._tickets

@@ -65,18 +65,14 @@ class Publisher:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._begin()
+        self.begin()
         _publishers.add(self)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Begin, also anew after a fork: what waits is published by the parent, which has the thread."""
         self._queue = queue.Queue[tuple[float, Outgoing] | None](QUEUE_LIMIT)  # None ends the thread
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-
-    def begin_in_child(self) -> None:
-        """Begin anew in a process that was forked: what waits is published by its parent, which has the thread."""
-        atexit.unregister(self._end)
-        self._begin()
 
     def publish(self, message: Outgoing) -> None:
         """Never waits and never fails."""
@@ -88,8 +84,6 @@ class Publisher:
                 except RuntimeError as error:  # there are too many, or the program ends
                     _drop(message, error)
                     return
-                if self._thread is None:
-                    atexit.register(self._end)
                 self._thread = thread
             try:
                 self._queue.put_nowait((time.monotonic() + PATIENCE_SECONDS, message))
@@ -111,9 +105,9 @@ class Publisher:
                     self._queue.put_nowait(None)
                     self._thread.join()
                     self._thread = None
-                    atexit.unregister(self._end)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Wait for the messages as the process ends."""
         if not self.flush():
             lost = self._queue.unfinished_tasks
             _log.error("%d messages are lost: PushUp did not take them before this process ended", lost)
@@ -140,7 +134,13 @@ def flush_all(timeout: float) -> None:
 
 def _begin_in_child() -> None:
     for publisher in [*_publishers]:
-        publisher.begin_in_child()
+        publisher.begin()
+
+
+@atexit.register
+def _end_all() -> None:
+    for publisher in [*_publishers]:
+        publisher.end()
 
 
 os.register_at_fork(after_in_child=_begin_in_child)

@@ -44,26 +44,16 @@ class _Blocking:
 @contextmanager
 def making(kind: str) -> Iterator[MakeClient]:
     """Makes clients of this kind, which are closed at the end."""
-    if kind == "blocking":
-        clients: list[Client] = []
-
-        def make(*given: Any, **named: Any) -> Client:
-            clients.append(Client(*given, **named))
-            return clients[-1]
-
-        yield make
-        for client in clients:
-            client.close()
-        return
     loop = asyncio.new_event_loop()
-    made: list[AsyncClient] = []
+    made: list[Client | AsyncClient] = []
 
-    def make_async(*given: Any, **named: Any) -> Client:
-        made.append(AsyncClient(*given, **named))
-        return cast(Client, _Blocking(loop, made[-1]))
+    def make(*given: Any, **named: Any) -> Client:
+        client: Client | AsyncClient = Client(*given, **named) if kind == "blocking" else AsyncClient(*given, **named)
+        made.append(client)
+        return client if isinstance(client, Client) else cast(Client, _Blocking(loop, client))
 
     try:
-        yield make_async
+        yield make
     finally:
         for each in made:
             each.close()

@@ -120,15 +120,6 @@ def test_what_the_program_works_on_is_not_said(make: MakeClient) -> None:
     assert [cursor for cursor, _ in said(driver)] == ["e-1"]
 
 
-def test_a_stream_that_ends_is_opened_again(make: MakeClient) -> None:
-    """From its last cursor, within 0.3 s, which is no trouble."""
-    driver = SimulatedDriver(a=[stream(event(1), {"id": "e-4"}, 9.0), stream(event(5), closes=False)])
-    items = make("unix:a", driver=driver).follow("a", on_trouble=never)
-    assert data_of(islice(items, 2)) == [1, 5]
-    assert calls(driver) == [("events", ""), ("events", "e-4")]
-    assert driver.slept == [0.3]
-
-
 def never(error: ClientError, pause: float) -> None:
     raise AssertionError(error)
 
@@ -168,17 +159,6 @@ def test_troubles(make: MakeClient, transport: Any, fault: Reply) -> None:
     assert {cursor for _, cursor in calls(driver)} == {"e-0", "e-1"}
 
 
-@pytest.mark.parametrize("transport", ["stream", "poll"])
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 307])
-def test_a_refusal_is_raised(make: MakeClient, transport: Any, status: int) -> None:
-    """There is no retry."""
-    refused = answer(status, {"type": "urn:pushup:unknown-channel", "detail": "no channel"})
-    driver = SimulatedDriver(a=[refused, stream(event(1))])
-    with pytest.raises(ClientError, match=str(status)):
-        next(make("unix:a", driver=driver).follow("a", transport=transport))
-    assert (len(driver.sent), driver.slept) == (1, [])
-
-
 @pytest.mark.parametrize("mute", [HANGS, MUTE, DRIPS])
 def test_polls_where_streams_are_held_back(make: MakeClient, mute: Reply) -> None:
     """The node answers a poll, so something on the way holds the stream back. It is tried again after half an hour."""
@@ -193,13 +173,6 @@ def test_polls_where_streams_are_held_back(make: MakeClient, mute: Reply) -> Non
     assert data_of(islice(items, 1)) == [4]
     assert calls(driver)[3:] == [("poll", "e-2"), ("events", "e-3")]
     assert driver.slept == []
-
-
-@pytest.mark.parametrize("status", [404, 405, 406, 501])
-def test_polls_where_there_are_no_streams(make: MakeClient, status: int) -> None:
-    """At a server or a proxy that has none."""
-    driver = SimulatedDriver(a=[answer(status), polled("e-1", 1)])
-    assert data_of(islice(make("unix:a", driver=driver).follow("a", on_trouble=never), 1)) == [1]
 
 
 def test_polls_where_streams_are_cut(make: MakeClient) -> None:
@@ -251,17 +224,6 @@ def test_a_stream_that_is_silent_is_dead(make: MakeClient) -> None:
     assert data_of(islice(items, 3)) == [1, 3, 5]
     assert troubles == ["no response in time from the server at unix:a"]
     assert calls(driver)[1] == ("events", "e-3")
-
-
-def test_polls_where_streams_fall_silent_at_once(make: MakeClient) -> None:
-    """Their first events came through, but none after 5 s: something holds back the rest."""
-    begun = stream({"retry": 1000}, 4.0, {"id": "e-1"}, closes=False)
-    driver = SimulatedDriver(a=[begun, polled("e-2", 2), polled("e-3", 3), polled("e-4", 4)])
-    items = make("unix:a", driver=driver).follow("a", "e-0", on_trouble=never)
-    assert data_of(islice(items, 3)) == [2, 3, 4]
-    assert [(sent.at, sent.body.get("timeout")) for sent in driver.sent] == [
-        (1000.0, None), (1034.0, 0.0), (1034.0, 25.0), (1034.0, 25.0),
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -318,17 +280,6 @@ def test_a_stream_whose_token_ends(make: MakeClient) -> None:
     assert driver.slept == [2.3, 0.3, 2.3]
 
 
-def test_a_stream_whose_token_is_refused_for_good(make: MakeClient) -> None:
-    """As the one that followed a revoked one."""
-    driver = SimulatedDriver(a=[stream(ended("revoked")), answer(401, {"type": "urn:pushup:revoked"})])
-    with pytest.raises(ClientError, match="401"):
-        next(make("unix:a", token=lambda: "t", driver=driver).follow("a"))
-    driver = SimulatedDriver(a=[stream(ended("token-expired"))])
-    with pytest.raises(ClientError, match="401"):
-        next(make("unix:a", token="text", driver=driver).follow("a"))
-    assert driver.open == set()
-
-
 def test_a_stream_with_tickets(make: MakeClient) -> None:
     """The last one is sent, also with polls, and not after it has expired."""
     driver = SimulatedDriver(
@@ -356,14 +307,6 @@ def test_two_streams_with_one_ticket(make: MakeClient) -> None:
     one, two = client.follow("a", on_trouble=never), client.follow("a", on_trouble=never)
     assert data_of(item for each in (one, two, one, two) for item in islice(each, 1)) == [1, 2, 3, 4]
     assert [sent.headers.get("pushup-ticket") for sent in driver.sent] == [None, "one", None, None]
-
-
-def test_a_stream_that_ends_with_a_ticket_that_was_never_given(make: MakeClient) -> None:
-    """Is refused: nothing would change."""
-    driver = SimulatedDriver(a=[stream(ended("ticket-expired"))] * 2)
-    with pytest.raises(ClientError, match="401"):
-        next(make("unix:a", driver=driver).follow("a"))
-    assert len(driver.sent) == 1
 
 
 @pytest.mark.parametrize("transport", ["stream", "poll"])
@@ -394,13 +337,6 @@ def test_a_stop_while_the_program_works(make: MakeClient, transport: Any) -> Non
     client.stop()
     assert list(items) == []
     assert driver.open == set() or transport == "poll"
-
-
-def test_a_stop_by_whoever_is_told_of_trouble(make: MakeClient) -> None:
-    """Ends it before the pause."""
-    driver = SimulatedDriver(a=[REFUSED] * 9)
-    client = make("unix:a", driver=driver)
-    assert list(client.follow("a", on_trouble=lambda error, pause: client.stop())) == []
 
 
 def test_who_stops_iterating_closes_the_stream(make: MakeClient) -> None:

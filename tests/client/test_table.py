@@ -81,7 +81,7 @@ LINE = {"id": "e-1"}
 TICKET = stream({"event": "ticket", "data": {"ticket": "t"}}, event(1), 5.0)
 TOKEN_ENDED = answer(401, {"type": "urn:pushup:token-expired"})
 FAILURES = [CLOSES, RESET, NOT_HTTP, *[answer(status) for status in (408, 429, 500, 502, 503, 504, 520)]]
-REFUSALS = [answer(status) for status in (400, 403, 410, 413)]
+REFUSALS = [answer(status) for status in (307, 400, 403, 410, 413)]
 """And 401, if the token was not accepted before."""
 
 
@@ -101,7 +101,7 @@ CAUSES: dict[tuple[str, str, str], list[list[Reply]]] = {
     ("stream", "opening", "begin"): [[stream(event(1))], [stream(LINE, 1.0, event(1))]],
     ("stream", "opening", "end"): [[stream(ended("revoked"))], [TICKET, stream(ended("ticket-expired"))]],
     ("stream", "opening", "mute"): [
-        *[[reply] for reply in (HANGS, MUTE, DRIPS, *[answer(status) for status in following.NO_STREAMS])],
+        *[[reply] for reply in (HANGS, MUTE, DRIPS, *[answer(status) for status in (404, 405, 406, 501)])],
         [RESET, CLOSES, RESET],
         [stream(event(1)), answer(503), cut(), RESET],
     ],
@@ -109,7 +109,11 @@ CAUSES: dict[tuple[str, str, str], list[list[Reply]]] = {
         *[[reply] for reply in (*FAILURES, stream(), cut(), cut(error=True), stream(ended("overloaded", 503)))],
         [RESET, RESET, TICKET, RESET],
     ],
-    ("stream", "opening", "refuse"): [[reply] for reply in (*REFUSALS, answer(401), stream(ended("forbidden", 403)))],
+    ("stream", "opening", "refuse"): [
+        *[[reply] for reply in (*REFUSALS, answer(401), answer(404, {"type": "urn:pushup:unknown-channel"}))],
+        [stream(ended("forbidden", 403))],
+        [stream(ended("ticket-expired"))],  # although none was given
+    ],
     ("stream", "live", "want"): [[stream(event(1), ended("token-expired"))]],
     ("stream", "live", "done"): [[stream(event(1), closes=False)]],
     ("stream", "live", "begin"): [[stream(event(1), LINE, event(2))], [stream(event(1), 14.0, LINE, 14.0, event(2))]],

@@ -56,19 +56,13 @@ def test_settings_that_cannot_be_used(url: str, settings: dict[str, Any], says: 
         Site(url, **settings)
 
 
-def test_a_token() -> None:
-    """It allows polling what `channels` returns, for five minutes."""
-    site = Site(URL, token_secret=SECRET, channels=channels, issuer="https://app.example")
+@pytest.mark.parametrize(("names_of", "names"), [(channels, ["news", "user:7"]), ("user:{}".format, ["user:7"])])
+def test_a_token(names_of: Callable[[Any], Any], names: list[str]) -> None:
+    """It allows polling what `channels` returns, for five minutes. A name is one, and not as many as it has letters."""
+    site = Site(URL, token_secret=SECRET, channels=names_of, issuer="https://app.example")
     claims = jwt.decode(site.token("7", "7")["token"], SECRET, ["HS256"], audience="pushup")
-    assert claims["pushup"] == {"poll": ["news", "user:7"]}
+    assert claims["pushup"] == {"poll": names}
     assert (claims["iss"], claims["sub"], claims["exp"] - claims["iat"]) == ("https://app.example", "7", 300)
-
-
-def test_a_token_for_one_channel() -> None:
-    """Its name is one, and not as many as it has letters."""
-    site = Site(URL, token_secret=SECRET, channels=lambda user: f"user:{user}")
-    claims = jwt.decode(site.token("7", "7")["token"], SECRET, ["HS256"], audience="pushup")
-    assert claims["pushup"] == {"poll": ["user:7"]}
 
 
 def test_the_element_of_a_page() -> None:
@@ -78,9 +72,10 @@ def test_the_element_of_a_page() -> None:
     element = live("notes", prepend=True)
     assert element.count(">") == element.count("<") == 2
     assert live.config["channels"] == ["team:'\"><b>", "user:7"]
-    assert live.config["token"] is None
     with pytest.raises(ValueError, match="names 'other'; this page has only team, user"):
         site.live_page("e-1", ["{other}"], {"team": 3}, "7", "/pushup/token")
+    stranger = site.live_page("", ["news"], {}, None, "/pushup/token").config
+    assert (stranger["token"], stranger["user"], stranger["cursor"]) == (None, None, "")
 
 
 def test_a_page_with_several_lists() -> None:
@@ -244,28 +239,7 @@ class Failing(logging.Handler):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_publisher_whose_thread_has_died() -> None:
-    """Such as by a log handler that fails: the next message starts another."""
-    client = Held()
-    client.may.set()
-    publisher = Publisher(client)
-    before = threading.active_count()
-    handler = Failing()
-    logging.getLogger("pushup.frameworks").addHandler(handler)
-    try:
-        publisher.publish(Outgoing("news", "refused"))
-        assert publisher.flush(5.0)
-        while threading.active_count() > before:
-            time.sleep(0.01)
-    finally:
-        logging.getLogger("pushup.frameworks").removeHandler(handler)
-    publisher.publish(Outgoing("news", 1))
-    assert publisher.flush(5.0)
-    assert client.published == [1]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_publisher_whose_thread_has_died_when_its_queue_was_full() -> None:
-    """A thread makes room, once PushUp answers."""
+    """Such as by a log handler that fails: the next message starts another, also if the queue is full."""
     client = Held()
     publisher = Publisher(client)
     before = threading.active_count()
@@ -441,12 +415,6 @@ def test_the_scripts_of_a_page() -> None:
     assert "data-pushup" in client.get("/pushup/live.js").text
     assert "class PushUp" in client.get("/pushup/pushup.js").text
     assert client.get("/pushup/other.js").status_code == 404
-
-
-def test_a_page_that_has_no_user() -> None:
-    """Of a public list, it polls without a token."""
-    live: Live = Site(URL).live_page("", ["news"], {}, None, "/pushup/token")
-    assert (live.config["token"], live.config["user"], live.config["cursor"]) == (None, None, "")
 
 
 def test_before_it_has_an_application() -> None:

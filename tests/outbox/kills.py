@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.request import urlopen
 
 from selenium import webdriver
@@ -33,7 +33,7 @@ from sqlalchemy.pool import NullPool
 from pushup.client import Client, Gap, Message
 from pushup.outbox.sqlalchemy import metadata
 from tests.outbox.application import facts, truth
-from tests.outbox.postgres_server import postgres
+from tests.outbox.postgres_server import Postgres, postgres
 from tests.server.chromium import chromium
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import wait_until
@@ -128,11 +128,6 @@ class Process:
         self.process.wait()
 
 
-class Victim(Protocol):
-    def start(self) -> None: ...
-    def kill(self) -> None: ...
-
-
 def run(
     kills: int,
     folder: Path,
@@ -158,7 +153,7 @@ def run(
         relay = [*python, "pushup.outbox", database.url, *urls]
         writer = [*python, "tests.outbox.application", database.sqlalchemy_url]
         broadcast = "memory:" if is_lossy else f"journal:{folder / 'pushup.db'}"
-        processes: dict[str, Victim] = {"postgres": database}
+        processes: dict[str, Process | Postgres | RedisServer] = {"postgres": database}
         if nodes > 1:
             redis = RedisServer(folder / "redis", flags={"appendonly": "yes", "appendfsync": "always"})
             redis.start()

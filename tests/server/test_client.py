@@ -276,24 +276,36 @@ def test_a_connection_that_was_idle(serve: Serve, make: MakeClient, call: str) -
 
 
 FORK = """
-import os, sys
-from pushup.client import Client
+import asyncio, os, sys
+from pushup.client import AsyncClient, Client
 
-client = Client(sys.argv[1])
-client.publish(["parent", "child"], 0)
+kind, url = sys.argv[1:]
+client = (Client if kind == "blocking" else AsyncClient)(url)
+before = loop = asyncio.new_event_loop()
+
+def call(method, *given):
+    result = getattr(client, method)(*given)
+    return result if kind == "blocking" else loop.run_until_complete(result)
+
+call("publish", ["parent", "child"], 0)
 child = os.fork()
 name = "parent" if child else "child"
-same = all(client.channel(name).name == name for _ in range(100))
+if not child:
+    loop = asyncio.new_event_loop()
+same = all(call("channel", name).name == name for _ in range(100))
 if not child:
     os._exit(not same)
-sys.exit(os.waitpid(child, 0)[1] or not same)
+failed = os.waitpid(child, 0)[1] != 0
+os._exit(failed or not same or call("channel", name).name != name)
 """
 
 
-def test_a_client_in_a_process_that_forks(serve: Serve) -> None:
-    """As a web server that loads the application first: parent and child do not get each other's answers."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_in_a_process_that_forks(serve: Serve, kind: str) -> None:
+    """As a web server that loads the application first: parent and child do not get each other's answers, and the
+    parent goes on with its connection and its event loop."""
     with serve() as server:
-        command = [sys.executable, "-c", FORK, server.url]
+        command = [sys.executable, "-c", FORK, kind, server.url]
         ended = subprocess.run(command, env=clean_environment(), capture_output=True, timeout=WAIT_SECONDS, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
 

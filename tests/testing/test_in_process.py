@@ -28,13 +28,6 @@ def client(server: InProcess) -> Client:
     return Client(URL, driver=server.driver)
 
 
-def test_a_message_is_published_and_polled(client: Client) -> None:
-    cursor = client.cursor()
-    client.publish(["a", "b"], {"n": 1})
-    (message,) = client.poll(["a", "b", "c"], cursor).messages
-    assert (message.data, message.channels) == ({"n": 1}, ["a", "b"])
-
-
 def test_a_blocking_wait_ends_at_once(server: InProcess, client: Client) -> None:
     """Time passes up to its end: the poll is held, and answered at its deadline."""
     before = server.now()
