@@ -107,8 +107,7 @@ async function* eventsOf(answer, channel, { threadId, runId }) {
   let texts = 0;
   let messageId = ""; // of the text that is open
   try {
-    for (let next; !(next = await answer.next()).done;) {
-      const part = next.value;
+    for await (const part of answer) {
       if (!sent.size && part?.type !== RUN_STARTED) yield event(RUN_STARTED, { threadId, runId });
       sent.add(part?.type);
       if (typeof part === "string") {

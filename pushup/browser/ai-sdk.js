@@ -100,8 +100,7 @@ async function* chunksOf(answer, channel) {
   const sent = new Set(); // the types of chunks
   let texts = 0;
   let id = ""; // of the text that is open
-  for (let next; !(next = await answer.next()).done;) {
-    const part = next.value;
+  for await (const part of answer) {
     if (!sent.size && part?.type !== "start") yield { type: "start", messageId: channel }; // the same in every tab
     sent.add(part?.type);
     if (typeof part === "string") {

@@ -45,20 +45,25 @@ export async function* readAnswer(pushup, channel, { signal, silence = SILENCE }
   /** @param {NonNullable<typeof end>} reason */
   const finish = (reason) => {
     end ??= reason;
+    leave();
     wake();
   };
   /** @param {string} why */
   const cutOff = (why) => finish({ error: new AnswerCutOff(`${channel} was cut off: ${why}`) });
   const abort = () => {
     parts = [];
-    end = { error: signal?.reason };
-    wake();
+    end = undefined;
+    finish({ error: signal?.reason });
   };
   /** @type {import("./pushup.d.ts").Subscription | undefined} */
   let second;
   const rest = () => {
     environment.clearTimeout(timer);
     second?.close();
+  };
+  const leave = () => {
+    rest();
+    first.close();
   };
   const listen = (missed = 0) => {
     rest();
@@ -110,7 +115,6 @@ export async function* readAnswer(pushup, channel, { signal, silence = SILENCE }
     return end.value;
   } finally {
     signal?.removeEventListener("abort", abort);
-    rest();
-    first.close();
+    leave();
   }
 }

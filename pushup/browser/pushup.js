@@ -29,7 +29,8 @@
  * @property {(request: Request, entry: Entry) => void} take
  * @property {(request: Request, problem: Problem) => void} refused
  * @typedef {{cursor?: string, last?: string, node?: Node, channels: Set<string>}} Position
- * @typedef {{kind: "base" | "own", channels: string[], cursor: string, limit?: number, sub?: Subscription}} Request
+ * @typedef {{channels: string[], cursor: string, limit?: number, sub?: Subscription, missed?: boolean}} Request
+ *   missed: since it was sent, something has come that its answer may not have
  */
 
 // The tables. Each cell: the next state ("same" for no other), then the actions.
@@ -127,6 +128,7 @@ const CHANNEL_LIMIT = 100;
 const FORGET = 180_000; // a tab that has not been heard of for so long
 const SNAPSHOT = "snapshot"; // where presence begins, in the place of a cursor
 const SAY_AGAIN = 1_000; // pause between two polls that say what was handled
+const NEVER = { at: Infinity, event: "" }; // a deadline
 
 /** Why a request ended without what was asked for; `status` is 0 if there was no answer that could be understood. */
 class Trouble extends Error {
@@ -221,7 +223,7 @@ async function stream(connection, signal) {
 async function poll(connection, signal) {
   let hold = 0;
   for (let useless = 0; useless < 3;) {
-    const { kind, channels, cursor, limit } = connection.request;
+    const { channels, cursor, limit } = connection.request;
     const asked = connection.client.now();
     connection.within(hold + PATIENCE, "fail");
     const response = await connection.fetch(signal, "/v1/poll", { channels, cursor, limit, timeout: hold / 1000 });
@@ -233,7 +235,7 @@ async function poll(connection, signal) {
     if (answer.ticket) connection.ticket = answer.ticket;
     connection.client.token.accepted(connection.token, answer.expires_in);
     connection.taken(signal, answer);
-    if (kind === "own") return;
+    if (connection.name !== "base") return;
     if (!more) connection.begin();
     if (connection.mayStream) return connection.send("want");
     useless = empty && hold && connection.client.now() - asked < 1000 ? useless + 1 : 0;
@@ -262,7 +264,6 @@ class Connection {
   short = 0; // streams in a row that broke early
   since = 0; // wall clock: when it was last up
   next = 0; // wall clock: the end of the pause
-  dueAt = 0; // the same; 0 if there is no pause
   notBefore = 0; // what the server said in Retry-After
   trial = false; // polling, to see whether only streams have trouble
   trialFor = 0; // for so long if so
@@ -274,10 +275,9 @@ class Connection {
   token;
   /** @type {AbortController | null} */
   attempt = null;
-  /** @type {{at: number, event: string} | null} */
-  deadline = null;
+  deadline = NEVER; // for the next sign of life; or the end of the pause
   /** @type {Request} with the cursor that it has come to */
-  request = { kind: "base", channels: [], cursor: "" };
+  request = { channels: [], cursor: "" };
   key = "";
   streams = false;
   began = 0;
@@ -306,7 +306,7 @@ class Connection {
     const request = this.plan();
     if (this.state === "idle") this.failures = 0; // they were of another request
     if (!request) this.send("done");
-    else if (this.state === "idle" || keyOf(request) !== this.key) this.send("want");
+    else if (this.state === "idle" || this.#keyOf(request) !== this.key) this.send("want");
   }
 
   async open() {
@@ -316,7 +316,7 @@ class Connection {
     const { signal } = (this.attempt = new AbortController());
     this.request = request;
     this.streams = false;
-    this.key = keyOf(request);
+    this.key = this.#keyOf(request);
     this.within(PATIENCE, "fail");
     let trouble = new Trouble("ended");
     try {
@@ -328,9 +328,14 @@ class Connection {
       trouble = error instanceof Trouble ? error : new Trouble(String(error));
     }
     if (signal.aborted) return;
-    if (trouble.message !== "ended" || request.kind === "base") return this.#failed(trouble, "fail");
+    if (trouble.message !== "ended" || this.name === "base") return this.#failed(trouble, "fail");
     this.close();
     this.open();
+  }
+
+  /** Two requests with the same key ask for the same. @param {Request} request */
+  #keyOf({ channels, cursor }) {
+    return JSON.stringify([channels, this.name === "base" || cursor]);
   }
 
   get lasted() {
@@ -339,7 +344,7 @@ class Connection {
 
   get mayStream() {
     const { only, pollUntil, environment } = this.client;
-    return this.request.kind === "base" && (only ? only === "stream" : !this.trial && environment.wall() >= pollUntil);
+    return this.name === "base" && (only ? only === "stream" : !this.trial && environment.wall() >= pollUntil);
   }
 
   /** By POST if there is a body. @param {AbortSignal} signal @param {string} path @param {object} [body] */
@@ -395,20 +400,21 @@ class Connection {
   close() {
     if (this.lasted) this.failures = 0;
     this.attempt?.abort();
-    this.attempt = this.deadline = null;
-    this.began = this.dueAt = 0;
+    this.attempt = null;
+    this.began = 0;
+    this.deadline = NEVER;
   }
 
   wait() {
     const { client } = this;
     this.close();
-    this.hasten();
-    this.dueAt += client.environment.random() * backoff(this.failures);
-    this.next = Math.round(client.environment.wall() + this.dueAt - client.now());
+    this.hasten(client.environment.random() * backoff(this.failures));
+    this.next = Math.round(client.environment.wall() + this.deadline.at - client.now());
   }
 
-  hasten() {
-    this.dueAt = Math.max(this.client.now(), this.notBefore);
+  /** The pause ends when the server allows, or so much later. @param {number} [pause] */
+  hasten(pause = 0) {
+    this.within(Math.max(this.notBefore - this.client.now(), 0) + pause, "due");
   }
 
   /** @param {Trouble} trouble */
@@ -422,7 +428,7 @@ class Connection {
   }
 
   hurry() {
-    if (this.deadline) this.within(Math.min(this.deadline.at - this.client.now(), LASTING), "fail");
+    this.within(Math.min(this.deadline.at - this.client.now(), LASTING), "fail");
   }
 
   /** @param {Trouble} trouble */
@@ -448,11 +454,11 @@ class Connection {
 
   /** Sends the events that are due. @param {number} now */
   check(now) {
-    const { deadline } = this;
-    if (this.dueAt && now >= this.dueAt) {
-      this.dueAt = 0;
-      this.send("due");
-    } else if (deadline && now >= deadline.at) this.#failed(new Trouble("overdue"), deadline.event);
+    const { at, event } = this.deadline;
+    if (now < at) return;
+    this.deadline = NEVER;
+    if (event === "due") this.send(event);
+    else this.#failed(new Trouble("overdue"), event);
   }
 
   /**
@@ -503,11 +509,6 @@ class Connection {
 /** The longest pause after so many failures. @param {number} failures */
 function backoff(failures) {
   return Math.min(BACKOFF[1], BACKOFF[0] * 2 ** failures);
-}
-
-/** Two requests with the same key ask for the same. @param {Request} request */
-function keyOf({ kind, channels, cursor }) {
-  return JSON.stringify([kind, channels, kind === "base" || cursor]);
 }
 
 // The token: the application is asked once for all that wait for it, and again before it ends.
@@ -628,10 +629,9 @@ class Feed {
     this.#size = 1;
   }
 
-  /** @param {string} from @param {Entry} entry @param {string[]} channels what was asked for */
-  add(from, entry, channels) {
-    if (from !== this.cursor) this.start(from);
-    if (entry.cursor === from) return;
+  /** @param {Entry} entry @param {string[]} channels what was asked for */
+  add(entry, channels) {
+    if (entry.cursor === this.cursor) return;
     const chain = this.#chain;
     chain.push({ ...entry, channels: new Set(channels) });
     this.#size += 1 + entry.messages.length;
@@ -781,7 +781,7 @@ class Lead {
     this.unanswered = 0;
     this.base = base;
     client.pollUntil = pollUntil;
-    if (cursor !== client.feed.cursor) client.feed.start(cursor);
+    client.continueFrom(cursor);
     if (term !== this.term) this.greet();
     this.term = term;
   }
@@ -801,6 +801,7 @@ class Lead {
   split() {
     this.tabs.clear();
     this.#post({ type: "split" });
+    this.client.split();
   }
 
   /** @param {any} message */
@@ -1038,7 +1039,6 @@ class Presence extends Subscription {
   members = null;
   /** @type {number | undefined} */
   count;
-  #client;
   #onChange;
 
   /** @param {PushUp} client @param {string} channel @param {PresenceOptions} options */
@@ -1052,13 +1052,7 @@ class Presence extends Subscription {
       onMessage: ({ event, data }) => event === "presence" && this.#take(data),
       onGap: () => SNAPSHOT,
     });
-    this.#client = client;
     this.#onChange = onChange;
-  }
-
-  close() {
-    super.close();
-    this.#client.part([this]);
   }
 
   /** @param {Snapshot} snapshot */
@@ -1271,8 +1265,7 @@ export class PushUp {
   /** @param {number} now */
   #schedule(now) {
     const { base, own, lead, environment } = this;
-    const times = [now + LOOK, this.sayAt];
-    for (const { dueAt, deadline } of [base, own]) times.push(dueAt || Infinity, deadline?.at ?? Infinity);
+    const times = [now + LOOK, this.sayAt, base.deadline.at, own.deadline.at];
     if (lead.state === "following") times.push(lead.greetAt);
     for (const sub of this.#active()) if (this.#isLost(sub)) times.push(sub.askAt);
     const next = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
@@ -1306,8 +1299,7 @@ export class PushUp {
     const asleep = this.#frozen || (this.options.hidden === "pause" && this.environment.hidden());
     if (asleep === this.#asleep) return;
     this.#asleep = asleep;
-    this.base.send(asleep ? "sleep" : "wake");
-    this.own.send(asleep ? "sleep" : "wake");
+    for (const connection of [this.base, this.own]) connection.send(asleep ? "sleep" : "wake");
   }
 
   /** Its user may be back later than that of another page. */
@@ -1325,7 +1317,7 @@ export class PushUp {
   // What to ask for.
 
   #presences() {
-    return this.#active().flatMap((sub) => (sub instanceof Presence ? [sub] : []));
+    return this.#active().filter((sub) => sub instanceof Presence);
   }
 
   #active() {
@@ -1355,7 +1347,8 @@ export class PushUp {
     if (!channels.length) return null;
     if (this.feed.cursor === undefined)
       this.feed.start(this.#active().find((sub) => sub.cursor && !sub.suspect)?.cursor);
-    return this.feed.cursor === undefined ? null : { kind: "base", channels, cursor: this.feed.cursor };
+    const { cursor } = this.feed;
+    return cursor === undefined ? null : { channels, cursor };
   }
 
   /** @returns {Request | null} */
@@ -1366,7 +1359,7 @@ export class PushUp {
     const [sub] = due.sort((one, other) => one.askedAt - other.askedAt);
     const say = !sub || this.sayAt < sub.askedAt ? (this.#saying ??= this.#say(now)) : null;
     if (say || !sub) return say;
-    return { kind: "own", channels: [...sub.channels].sort(), cursor: sub.cursor ?? sub.begin, sub };
+    return { channels: [...sub.channels].sort(), cursor: sub.cursor ?? sub.begin, sub };
   }
 
   /** A poll with the cursor up to which subscriptions have handled everything. @param {number} now */
@@ -1380,7 +1373,7 @@ export class PushUp {
     // One that is not up to date will have handled more, and then says so.
     for (const sub of subs) sub.said = this.#stateOf(sub).state === "live" ? undefined : cursor;
     const channels = [...new Set(subs.flatMap((sub) => [...sub.channels]))].sort();
-    return /** @type {Request} */ ({ kind: "own", channels, cursor, limit: 1 });
+    return { channels, cursor, limit: 1 };
   }
 
   /** Whether a subscription has to ask for itself, sooner or later. @param {Subscription} sub */
@@ -1402,15 +1395,28 @@ export class PushUp {
    * @param {string} from @param {Entry} entry @param {string[]} channels
    */
   follow(from, entry, channels) {
-    this.feed.add(from, entry, channels);
+    this.continueFrom(from);
+    this.feed.add(entry, channels);
     for (const sub of this.#active()) {
       void sub.pump();
-      if (!this.#isLost(sub) || !entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c))))
-        continue;
-      sub.complete = "";
-      sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
+      if (entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c)))) this.#askSoon(sub);
     }
     this.touch();
+  }
+
+  /** Where the feed goes on. If that is not its end, nobody knows what came before. @param {string} [cursor] */
+  continueFrom(cursor) {
+    if (cursor === this.feed.cursor) return;
+    this.feed.start(cursor);
+    for (const sub of this.#active()) this.#askSoon(sub);
+  }
+
+  /** Something came that a subscription may not find, nor get by an answer under way. @param {Subscription} sub */
+  #askSoon(sub) {
+    if (!sub.busy && !this.#isLost(sub)) return;
+    sub.complete = "";
+    sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
+    if (this.own.request.sub === sub) this.own.request.missed = true;
   }
 
   /** @param {Request} request @param {Entry} entry */
@@ -1420,7 +1426,7 @@ export class PushUp {
   }
 
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
-  #takeOwn({ sub, cursor, channels }, entry) {
+  #takeOwn({ sub, cursor, channels, missed }, entry) {
     const now = this.now();
     if (!sub) {
       this.#saying = null;
@@ -1435,6 +1441,7 @@ export class PushUp {
     sub.askAt = entry.more ? 0 : now + Math.min(longest, 1000 * 2 ** sub.asked++);
     sub.answer = entry;
     void sub.pump();
+    if (missed) this.#askSoon(sub);
   }
 
   /** The shared request was refused: whose fault it is shows when each asks for itself. @param {Problem} problem */
@@ -1442,10 +1449,7 @@ export class PushUp {
     const active = this.#active();
     if (this.base.refusals > REFUSALS || isRevoked(problem) || (active.length === 1 && !this.lead.tabs.size)) {
       for (const sub of active) sub.stop(problem);
-    } else {
-      this.lead.split();
-      this.split();
-    }
+    } else this.lead.split();
   }
 
   /** @param {Request} request @param {Problem} problem */
@@ -1482,6 +1486,7 @@ export class PushUp {
   /** @param {Subscription} sub */
   closed(sub) {
     this.#subscriptions.delete(sub);
+    if (sub instanceof Presence) this.part([sub]);
     this.touch();
   }
 
@@ -1491,9 +1496,9 @@ export class PushUp {
    * Whether the application wants a refused request to be tried again: with another token, if it had one.
    * @param {Connection} connection @param {Problem} problem
    */
-  mayRetry({ request, token }, problem) {
+  mayRetry({ name, token }, problem) {
     if (problem.status === 401 && typeof this.options.token === "function") return token && this.token.revoked < REVOKED;
-    if (request.kind === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // whose fault?
+    if (name === "base" && (this.#active().length > 1 || this.lead.tabs.size)) return false; // whose fault?
     return this.options.onRefused?.(problem);
   }
 

@@ -149,7 +149,11 @@ async function look() {
   const isAway = showHealth(ready);
   const refused = nodes.status === "rejected" && [401, 403].includes(nodes.reason.status) ? nodes.reason : null;
   isRefused = refused !== null;
-  if (refused) askForKey(refused);
+  if (refused) {
+    askForKey(refused);
+    say($("health"), "asks for a key"); // until there is one, nobody looks whether it is ready
+    $("health").dataset.is = "waiting";
+  }
   for (const [card, result, shown] of /** @type {const} */ ([
     ["nodes-card", nodes, showNodes],
     ["channels-card", page, showPage],
@@ -335,6 +339,8 @@ function useKey(words) {
   say($("key-error"), "");
   $("key").value = "";
   $("key-form").hidden = true;
+  showPage({ channels: [], more: false }); // or the next filter would show those of the key before
+  say($("shown"), "");
   for (const body of document.querySelectorAll("tbody, #trace, #figures")) body.replaceChildren();
   if (follower) openChannel(follower.name);
   look();

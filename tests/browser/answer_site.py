@@ -7,15 +7,15 @@ import json
 import os
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from loadtest.beyond.browsers.webdriver import installed
 from tests.browser.npm_packages import CACHE
 from tests.server.document_samples import ROOT, sample
+from tests.server.web_server import web_server
 
 CHANNEL = "answer:42"
 
@@ -205,13 +205,6 @@ def serving(site: Site) -> Iterator[Site]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        site.url = f"http://localhost:{server.server_port}"
-        try:
-            yield site
-        finally:
-            server.shutdown()
-            thread.join()
+    with web_server(Handler) as port:
+        site.url = f"http://localhost:{port}"
+        yield site

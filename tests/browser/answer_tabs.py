@@ -52,10 +52,10 @@ class Tabs:
             wait_until(lambda tab=tab: len(self.text(tab)) >= len(text), f"the text in tab {tab}", SECONDS)  # type: ignore[misc]
             assert self.text(tab) == text
 
-    def expect_end(self, text: str, end: str, seconds: float = SECONDS) -> None:
+    def expect_end(self, text: str, end: str) -> None:
         """All tabs end so, with this text."""
         for tab in range(len(self.tabs)):
-            assert (self.ended(tab, seconds), self.text(tab)) == (end, text)
+            assert (self.ended(tab), self.text(tab)) == (end, text)
 
     def ended(self, tab: int, seconds: float = SECONDS) -> str:
         """How the answer ended there; waits for that."""

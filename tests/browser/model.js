@@ -357,9 +357,8 @@ export async function run(seed, PushUp, { faults: only } = {}) {
 /** Tabs that made more than 40 requests in 10 s that brought no message. */
 function loops(log) {
   const found = [];
-  const byTab = group(log);
-  for (const requests of byTab.values()) {
-    const times = requests.filter((request) => !request.useful).map((request) => request.at);
+  for (const tab of new Set(log.map((request) => request.tab))) {
+    const times = log.filter((request) => request.tab === tab && !request.useful).map((request) => request.at);
     for (let index = 40; index < times.length; index++) {
       if (times[index] - times[index - 40] < 10_000) {
         found.push(`40 useless requests within ${times[index] - times[index - 40]} ms at ${times[index]}`);
@@ -368,10 +367,4 @@ function loops(log) {
     }
   }
   return found;
-}
-
-function group(log) {
-  const groups = new Map();
-  for (const request of log) groups.set(request.tab, [...(groups.get(request.tab) ?? []), request]);
-  return groups;
 }

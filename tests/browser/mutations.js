@@ -28,7 +28,7 @@ export const MUTATIONS = [
   [
     "a silent connection is trusted for ever",
     "this.deadline = { at: this.client.now() + time, event };",
-    "this.deadline = null;",
+    'if (event === "due") this.deadline = { at: this.client.now() + time, event };',
   ],
   ["a stream that is held back is never given up", 'within(FIRST_BYTE, "mute")', 'within(1e9, "mute")'],
   [

@@ -33,7 +33,7 @@ test("a snapshot, and each change after it", async () => {
   w.service.change(ROOM, { leaves: ["bob"] });
   await w.run(1);
   assert.deepEqual([names(), presence.count, presence.members.get("ann").data], [["ann", "cem"], 2, { name: "Ann" }]);
-  assert.deepEqual(told.slice(1), [[["cem"], [], []], [[], ["ann"], []], [[], [], ["bob"]]]); // prettier-ignore
+  assert.deepEqual(told.slice(1), [[["cem"], [], []], [[], ["ann"], []], [[], [], ["bob"]]]);
   assert.deepEqual(paths(w), ["/v1/presence", "/v1/events"]);
 });
 
@@ -103,7 +103,7 @@ test("above the server's limit there is only the number, and below it the member
   await w.run(3);
   for (const each of [names, late.names]) assert.deepEqual(each(), ["bob", "cem"]);
   assert.equal(presence.count, 2);
-  assert.deepEqual(told.slice(1), [[[], [], []], [[], [], []], [[], [], []]]); // prettier-ignore
+  assert.deepEqual(told.slice(1), [[[], [], []], [[], [], []], [[], [], []]]);
 });
 
 test("a list that cannot be right is asked for again", async () => {
@@ -185,7 +185,7 @@ test("a token is sent with the question, and a new one if it is refused", async 
   await w.run(3);
   assert.deepEqual(names(), ["ann"]);
   const asked = w.network.log.filter(({ path }) => path === "/v1/presence");
-  assert.deepEqual(asked.map(({ method, headers }) => [method, headers.Authorization]), [["GET", "Bearer old"], ["GET", "Bearer new"]]); // prettier-ignore
+  assert.deepEqual(asked.map(({ method, headers }) => [method, headers.Authorization]), [["GET", "Bearer old"], ["GET", "Bearer new"]]);
 });
 
 test("a page that is hidden says so, once it is, if it shows who is there", async () => {
@@ -202,7 +202,7 @@ test("a page that is hidden says so, once it is, if it shows who is there", asyn
   assert.ok(w.network.log.every(({ asked }) => !asked?.hidden));
   page.tab.show(false);
   await w.run(1);
-  assert.deepEqual(w.network.log.slice(before).map(({ path, asked }) => [path, asked.hidden]), [["/v1/events", true]]); // prettier-ignore
+  assert.deepEqual(w.network.log.slice(before).map(({ path, asked }) => [path, asked.hidden]), [["/v1/events", true]]);
   page.tab.show(true);
   await w.run(1);
   assert.equal(w.network.log.length, before + 1);

@@ -13,10 +13,11 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import NamedTuple, TypeVar
 
 from tests.server.caller import Caller
+from tests.server.web_server import web_server
 
 RETRY_SECONDS = 0.05
 """Until the application calls PushUp again, when that does not run."""
@@ -171,14 +172,9 @@ def serving(site: Site) -> Iterator[Site]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        site.url = f"http://127.0.0.1:{server.server_port}"
+    with web_server(Handler) as port:
+        site.url = f"http://127.0.0.1:{port}"
         try:
             yield site
         finally:
-            server.shutdown()
             site.cut()
-            thread.join()

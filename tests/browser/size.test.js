@@ -10,7 +10,7 @@ const read = (path) => readFileSync(new URL(`../../${path}`, import.meta.url), "
 const compressed = (text) => gzipSync(text, { level: 9 }).length;
 
 /** The source without comments; it has none behind code in strings or regular expressions. */
-export function stripped(source) {
+function stripped(source) {
   return source
     .replace(/^\s*\/\*\*[^]*?\*\/\s*?\n/gm, "")
     .replace(/\/\*\*[^]*?\*\/ ?/g, "")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
 
 from tests.server.server_process import wait_until
+from tests.server.web_server import web_server
 
 CLIENT = Path(__file__).parents[2] / "pushup" / "browser" / "pushup.js"
 
@@ -23,16 +24,13 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def web_site(folder: Path, handler: type[QuietHandler] = QuietHandler) -> Iterator[str]:
-    """Serves a folder; yields its origin. It is localhost, where browsers have locks without TLS."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://localhost:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+def web_site(folder: Path, page: str, handler: type[QuietHandler] = QuietHandler) -> Iterator[str]:
+    """Serves `page.html` and pushup.js; yields the origin. It is localhost, where browsers have locks without TLS."""
+    folder.mkdir()
+    shutil.copy(CLIENT, folder)
+    (folder / "page.html").write_text(page)
+    with web_server(partial(handler, directory=str(folder))) as port:
+        yield f"http://localhost:{port}"
 
 
 def in_tab(browser: webdriver.Chrome, tab: str, script: str) -> Any:

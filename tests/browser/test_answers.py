@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -86,16 +86,10 @@ class Scene(Tabs):
             caller.publish([f"{CHANNEL}:stop"], "stop")
 
 
-@contextmanager
-def scene(folder: Path, address: str, scripts: dict[str, bytes]) -> Iterator[Scene]:
-    with ExitStack() as stack:
-        yield Scene(stack, folder, address, scripts)
-
-
 @pytest.fixture
 def answer(tmp_path: Path, address: str, scripts: dict[str, bytes]) -> Iterator[Scene]:
-    with scene(tmp_path, address, scripts) as found:
-        yield found
+    with ExitStack() as stack:
+        yield Scene(stack, tmp_path, address, scripts)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import threading
 import time
@@ -15,11 +14,11 @@ import pytest
 from selenium import webdriver
 
 from pushup.client import Client
-from tests.browser.tabs import CLIENT, QuietHandler, in_tab, wait_in_tab, web_site
+from tests.browser.tabs import QuietHandler, in_tab, wait_in_tab, web_site
 from tests.server.chromium import chromium
 from tests.server.document_samples import sample
 from tests.server.redis_server import free_port
-from tests.server.server_process import Server, running, wait_until
+from tests.server.server_process import Server, running, set_flags, wait_until
 from tests.server.token_issuer import SETTINGS, TokenIssuer, is_valid
 from tests.server.webhook_receiver import PUBLISH_KEY, webhook_receiver
 
@@ -71,11 +70,8 @@ class Publisher:
 def test_eight_tabs(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """Eight tabs hold one stream, over HTTP/1.1. In a burst the leader is closed, one is reloaded, one goes to another
     page and back, and the server restarts: every tab gets every message once, in order."""
-    (tmp_path / "site").mkdir()
     address = f"127.0.0.1:{free_port()}"
-    shutil.copy(CLIENT, tmp_path / "site")
-    (tmp_path / "site" / "page.html").write_text(PAGE % address)
-    with web_site(tmp_path / "site") as site:
+    with web_site(tmp_path / "site", PAGE % address) as site:
         flags = (
             "--listen", address, "--broadcast", f"journal:{tmp_path}/journal.db",
             "--set", f"cors_origins={site}", "--set", "drain_seconds=200ms",
@@ -122,11 +118,8 @@ def test_eight_tabs(browser: webdriver.Chrome, tmp_path: Path) -> None:
 def test_the_page_first_and_the_server_later(tmp_path: Path) -> None:
     """A page with its own copy of pushup.js is loaded while the server is down: it is offline, the console says why,
     and it goes on by itself."""
-    (tmp_path / "site").mkdir()
     address = f"127.0.0.1:{free_port()}"
-    shutil.copy(CLIENT, tmp_path / "site")
-    (tmp_path / "site" / "page.html").write_text(PAGE % address)
-    with chromium(log="ALL") as browser, web_site(tmp_path / "site") as site:
+    with chromium(log="ALL") as browser, web_site(tmp_path / "site", PAGE % address) as site:
         tab = browser.current_window_handle
         browser.get(f"{site}/page.html")
         wait_in_tab(browser, tab, "sub.state.state", "offline")
@@ -184,17 +177,13 @@ def application(issuer: TokenIssuer) -> type[QuietHandler]:
 def test_tokens_that_end(browser: webdriver.Chrome, tmp_path: Path, transport: str, by: str) -> None:
     """Two tabs outlive tokens of 6 s, and tickets of 4 s, without a message lost or the state offline; also a token
     that is revoked. They stop when new ones are of a time that was revoked."""
-    (tmp_path / "site").mkdir()
     address = f"127.0.0.1:{free_port()}"
-    shutil.copy(CLIENT, tmp_path / "site")
-    (tmp_path / "site" / "page.html").write_text(PAGE_WITH_TOKEN % address)
     issuer = TokenIssuer(6.0, poll=["news"])
     with ExitStack() as stack:
-        site = stack.enter_context(web_site(tmp_path / "site", application(issuer)))
+        site = stack.enter_context(web_site(tmp_path / "site", PAGE_WITH_TOKEN % address, application(issuer)))
         asking = {"authorize_url": f"{site}/authorize", "ticket_seconds": "4s"}
         settings = {"cors_origins": site, **(SETTINGS if by == "token" else asking)}
-        flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-        server = stack.enter_context(running(tmp_path / "log", ("--listen", address, *flags)))
+        server = stack.enter_context(running(tmp_path / "log", ("--listen", address, *set_flags(settings))))
         tabs = [browser.current_window_handle]
         browser.switch_to.new_window("tab")
         tabs.append(browser.current_window_handle)
@@ -236,16 +225,12 @@ window.sub = push.subscribe([query.get("channel")], { onMessage: message => got.
 def test_what_pages_have_seen(browser: webdriver.Chrome, tmp_path: Path) -> None:
     """Messages wait until the pages of their users have them, also in a tab that another one leads. When a user has
     closed the last page with the channel, and only then, the application is told who has not seen it."""
-    (tmp_path / "site").mkdir()
     address = f"127.0.0.1:{free_port()}"
-    shutil.copy(CLIENT, tmp_path / "site")
-    (tmp_path / "site" / "page.html").write_text(PAGE_OF_USER % address)
     with ExitStack() as stack:
-        site = stack.enter_context(web_site(tmp_path / "site"))
+        site = stack.enter_context(web_site(tmp_path / "site", PAGE_OF_USER % address))
         application = stack.enter_context(webhook_receiver())
         settings = {"cors_origins": site, **SETTINGS, **application.settings}
-        flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-        server = stack.enter_context(running(tmp_path / "log", ("--listen", address, *flags)))
+        server = stack.enter_context(running(tmp_path / "log", ("--listen", address, *set_flags(settings))))
         publisher = stack.enter_context(Client(server.url, PUBLISH_KEY))
 
         def open_tab(user: str, channel: str) -> str:
@@ -296,14 +281,11 @@ def test_event_source_with_a_url_ticket(browser: webdriver.Chrome, tmp_path: Pat
     204. With the next ticket the page continues where it was, also if nothing had come, or there was none at first.
     After a gap it is loaded again. The log shows no ticket.
     """
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "page.html").write_text("<!doctype html><title>page</title>")
     issuers = TokenIssuer(3.0, poll=["user:7"]), TokenIssuer(60.0, poll=["user:7"])
     with ExitStack() as stack:
-        site = stack.enter_context(web_site(tmp_path / "site"))
+        site = stack.enter_context(web_site(tmp_path / "site", "<!doctype html><title>page</title>"))
         settings = {**SETTINGS, "cors_origins": site, "token_url_tickets": "true", "ticket_key": "a-key-of-the-tickets"}
-        flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-        server = stack.enter_context(running(tmp_path / "log", (*flags, "--log-level", "debug")))
+        server = stack.enter_context(running(tmp_path / "log", (*set_flags(settings), "--log-level", "debug")))
         caller = stack.enter_context(server.caller())
         browser.get(f"{server.url}/healthz" if is_same_origin else f"{site}/page.html")
         script = EVENT_SOURCE % sample("docs/guide/tokens.md", "async function follow")

@@ -108,6 +108,7 @@ def test_an_operator_with_a_key(page: Page, tmp_path: Path) -> None:
         page.wait("key-error", "401: this server needs a publish key")
         page.submit("key-form", key=OTHER_KEY)
         page.wait("key-error", "403: this publish key is unknown")
+        assert page.text("health") == "asks for a key"
         assert page.rows("nodes") == []
         page.submit("key-form", key=KEY)
         wait_until(lambda: len(page.rows("channels")) == 3, "the channels")
@@ -178,7 +179,8 @@ def test_an_operator_with_a_key(page: Page, tmp_path: Path) -> None:
         page.wait("nodes", "one (draining)")
         page.do("$('forget-key').click()")
         page.wait("key-error", "401: this server needs a publish key")
-        assert page.rows("nodes") == []
+        page.do("$('name').value = 'n'; $('name').dispatchEvent(new Event('input'))")
+        assert page.rows("nodes") + page.rows("channels") == []
 
 
 def test_a_server_without_keys(page: Page, tmp_path: Path) -> None:

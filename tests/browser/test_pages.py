@@ -22,7 +22,7 @@ from tests.browser.site import COOKIE, Page, Site, serving
 from tests.server.chromium import chromium
 from tests.server.proxies import nginx
 from tests.server.redis_server import free_port
-from tests.server.server_process import Server, running, wait_until
+from tests.server.server_process import Server, running, set_flags, wait_until
 from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "pages.md"
@@ -165,7 +165,7 @@ class Scene:
         flags = (
             "--listen", self._address, "--broadcast", f"journal:{self._folder}/journal.db",
             "--set", f"retention_messages={RETAINED}", "--set", "stream_heartbeat_seconds=1s",
-            *(part for setting, value in self._settings.items() for part in ("--set", f"{setting}={value}")),
+            *set_flags(self._settings),
         )  # fmt: skip
         return self._stack.enter_context(running(self._folder / "log", flags))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,11 +13,11 @@ import pytest
 from selenium import webdriver
 
 from pushup.client import Client, ClientError
-from tests.browser.tabs import CLIENT, in_tab, wait_in_tab, web_site
+from tests.browser.tabs import in_tab, wait_in_tab, web_site
 from tests.server.chromium import chromium
 from tests.server.document_samples import sample
 from tests.server.redis_server import free_port
-from tests.server.server_process import Server, running
+from tests.server.server_process import Server, running, set_flags
 from tests.server.token_issuer import SETTINGS, TokenIssuer
 
 PAGE = """<!doctype html><title>page</title><script type=module>
@@ -52,14 +51,11 @@ class Room:
     """A server with presence, and the site with the page."""
 
     def __init__(self, folder: Path, stack: ExitStack, **settings: str) -> None:
-        (folder / "site").mkdir()
         (folder / "pushup.toml").write_text(POLICY)
         address = f"127.0.0.1:{free_port()}"
-        shutil.copy(CLIENT, folder / "site")
-        (folder / "site" / "page.html").write_text(PAGE % address)
-        self.site = stack.enter_context(web_site(folder / "site"))
-        flags = [part for item in {**SETTINGS, **settings}.items() for part in ("--set", "=".join(item))]
-        given = ("--config", str(folder / "pushup.toml"), "--listen", address, "--set", f"cors_origins={self.site}")
+        self.site = stack.enter_context(web_site(folder / "site", PAGE % address))
+        flags = set_flags({"cors_origins": self.site, **SETTINGS, **settings})
+        given = ("--config", str(folder / "pushup.toml"), "--listen", address)
         self.server: Server = stack.enter_context(running(folder / "log", (*given, *flags)))
 
     def token(self, name: str) -> str:

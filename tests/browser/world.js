@@ -41,19 +41,11 @@ export class Dice {
 /** The order of what happens. Times are milliseconds; each call is followed by all promises that it settles. */
 export class Clock {
   now = 0;
-  #heap = [];
-  #count = 0;
+  #coming = []; // the earliest first
 
   at(time, call) {
-    const heap = this.#heap;
-    const entry = { time: Math.max(time, this.now), order: this.#count++, call };
-    let index = heap.push(entry) - 1;
-    while (index > 0) {
-      const parent = (index - 1) >> 1;
-      if (before(heap[parent], heap[index])) break;
-      [heap[parent], heap[index]] = [heap[index], heap[parent]];
-      index = parent;
-    }
+    const entry = { time: Math.max(time, this.now), call };
+    this.#coming.splice(this.#coming.findLastIndex((other) => other.time <= entry.time) + 1, 0, entry);
     return entry;
   }
 
@@ -63,8 +55,8 @@ export class Clock {
 
   async run(until) {
     await new Promise(setImmediate);
-    while (this.#heap.length && this.#heap[0].time <= until) {
-      const entry = this.#pop();
+    while (this.#coming[0]?.time <= until) {
+      const entry = this.#coming.shift();
       if (!entry.call) continue;
       this.now = entry.time;
       entry.call();
@@ -72,29 +64,6 @@ export class Clock {
     }
     this.now = until;
   }
-
-  #pop() {
-    const heap = this.#heap;
-    const first = heap[0];
-    const last = heap.pop();
-    if (heap.length) {
-      heap[0] = last;
-      for (let index = 0; ;) {
-        let least = index;
-        for (const child of [2 * index + 1, 2 * index + 2]) {
-          if (child < heap.length && before(heap[child], heap[least])) least = child;
-        }
-        if (least === index) break;
-        [heap[least], heap[index]] = [heap[index], heap[least]];
-        index = least;
-      }
-    }
-    return first;
-  }
-}
-
-function before(one, other) {
-  return one.time < other.time || (one.time === other.time && one.order < other.order);
 }
 
 const TICKET_ENDED = { status: 401, type: "urn:pushup:ticket-expired" };

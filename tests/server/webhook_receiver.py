@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from pushup.webhooks import verify
+from tests.server.web_server import web_server
 
 KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PUBLISH_KEY = "the-key-of-a-publisher"
@@ -43,12 +43,6 @@ def webhook_receiver() -> Iterator[WebhookReceiver]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        receiver = WebhookReceiver(f"http://127.0.0.1:{server.server_port}/unread")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield receiver
-        finally:
-            server.shutdown()
-            thread.join()
+    with web_server(Handler) as port:
+        receiver = WebhookReceiver(f"http://127.0.0.1:{port}/unread")
+        yield receiver
