@@ -245,6 +245,31 @@ def test_a_damaged_backup(serve: Serve, path: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "restored").exists()
 
 
+def test_looking_changes_nothing(serve: Serve, path: Path, tmp_path: Path) -> None:
+    """What a killed server has left beside its journal, its last messages, is read and stays there.
+
+    Beside another journal it does that no harm which lasts.
+    """
+    with serve(*journal(path)) as server, server.caller() as caller:
+        publish(caller, 10)
+        copy = back_up(server, tmp_path / "copy")
+        publish(caller, 10)
+        server.signal(signal.SIGKILL)
+        server.wait()
+    wal = path.with_name("journal-wal")
+    before = path.read_bytes(), wal.read_bytes()
+    assert "  messages     20, " in run("verify", str(path)).stdout
+    assert "  messages     20, " in run("restore", str(path), str(tmp_path / "restored")).stdout
+    assert (path.read_bytes(), wal.read_bytes()) == before
+    wal.rename(tmp_path / "copy-wal")
+    run("verify", str(copy))
+    (tmp_path / "copy-wal").unlink()
+    assert "  messages     10, " in run("verify", str(copy)).stdout
+    wal.touch()
+    path.write_bytes(b"x" * 5000)
+    assert error_of("verify", str(path)).startswith(f"Error: {path} is not a journal")
+
+
 def shell(tmp_path: Path, lines: str, places: dict[str, str]) -> str:
     """Run lines of a page, at these places instead of its own; returns what they print."""
     programs = tmp_path / "bin"
