@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from fcntl import LOCK_NB, LOCK_SH, lockf
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -41,9 +43,7 @@ def backup(file: Path, url: str, key: str | None) -> None:
     from pushup.broadcast.journal_copy import write_copy
 
     driver = BlockingDriver()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # it would leave an unfinished copy
-            signal.signal(number, lambda number, frame: driver.stop())
+    _on_end(driver.stop)
     with errors_shown(), _shown():
         try:
             write_copy(file, _parts(url, key, driver))
@@ -97,9 +97,17 @@ def restore(file: Path, target: Path) -> None:
         click.echo(_described(target, restore(source, target)))
 
 
+def _on_end(stop: Callable[[], object]) -> None:
+    """Have a signal that would end this process, and leave an unfinished copy, call this instead."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, frame: stop())
+
+
 @contextmanager
 def _unchanged(file: Path) -> Iterator[Path]:
     """What to open in place of a file with a `-wal`, which SQLite would write into it, even that of another journal."""
+    _on_end(partial(sys.exit, 1))
     wal = file.with_name(f"{file.name}-wal")
     if not (file.is_file() and wal.exists()):
         yield file

@@ -9,12 +9,13 @@ import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,23 @@ def test_a_backup_that_is_interrupted(serve: Serve, path: Path, tmp_path: Path) 
             left = [file.name for file in tmp_path.glob("copy*")]
             assert (process.returncode, error, left) in ((1, "Aborted!\n", []), (0, "", ["copy"]))
             (tmp_path / "copy").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_restore_that_is_interrupted(serve: Serve, tmp_path: Path, number: signal.Signals) -> None:
+    """As a backup: what it has written goes, unless it is complete."""
+    with serve("--set", f"publish_keys={KEYS}") as server, server.caller() as caller:
+        publish(caller, 1)
+        copy = back_up(server, tmp_path / "copy")
+    with closing(sqlite3.connect(copy)) as database, database:
+        database.execute("CREATE TABLE more AS SELECT zeroblob(200000000)")
+    command = [sys.executable, "-m", "pushup", "restore", str(copy), str(tmp_path / "restored")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=clean_environment()) as process:
+        wait_until(lambda: bool(unfinished(tmp_path / "restored")), "it to be written")
+        process.send_signal(number)
+        process.wait(20)
+    left = [file.name for file in tmp_path.glob("restored*")]
+    assert (process.returncode, left) in ((1, []), (0, ["restored"]))
 
 
 def test_a_client_that_does_not_read(serve: Serve, path: Path, tmp_path: Path) -> None:
