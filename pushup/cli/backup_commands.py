@@ -124,8 +124,7 @@ def _unchanged(file: Path) -> Iterator[Path]:
             with _shown():
                 yield Path(folder, file.name)
         except click.ClickException as error:
-            error.message = error.message.replace(folder, str(file.parent))
-            raise
+            raise click.ClickException(error.message.replace(folder, str(file.parent))) from None
 
 
 @contextmanager
