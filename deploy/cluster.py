@@ -34,7 +34,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from deploy.front import HERE, front_configuration
-from deploy.part import Interrupted, Part, PartFailed
+from deploy.part import Part, PartFailed
 
 OWN_REDIS = "redis"
 """The `broadcast` for which the cluster starts its own Redis."""
@@ -201,11 +201,6 @@ class Cluster:
     def start_part(self, name: str) -> None:
         """Start a killed or stopped part again, at the same address, with the data it has on disk."""
         self.parts[name].start()
-
-    def restart_part(self, name: str) -> None:
-        """Stop a part and start it again."""
-        self.stop_part(name)
-        self.start_part(name)
 
     def freeze_part(self, name: str) -> None:
         """Suspend a part: its connections stay open, but it does not respond."""
@@ -410,6 +405,3 @@ def _redis_answers(port: int) -> bool:
     with socket.create_connection((HOST, port), timeout=2) as sock:
         sock.sendall(b"PING\r\n")
         return sock.recv(64).startswith(b"+PONG")
-
-
-__all__ = ["Cluster", "ClusterError", "Interrupted", "PartFailed"]

@@ -10,7 +10,8 @@ from typing import Literal
 
 import click
 
-from deploy.cluster import Cluster, ClusterError, Interrupted, PartFailed
+from deploy.cluster import Cluster, ClusterError
+from deploy.part import Interrupted, PartFailed
 from deploy.restarts import Restarts
 
 

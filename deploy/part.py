@@ -108,9 +108,12 @@ class Part:
         os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """Kill the process and its children with SIGKILL."""
+        """Kill the process and its children with SIGKILL. Its pid cannot be reused until we have waited for it."""
         if self._process is not None:
-            self._end_group()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
 
     def stop(self) -> None:
         """Ask the process to end, wait for it, and kill whatever is left."""
@@ -140,14 +143,6 @@ class Part:
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:] if self.log.exists() else []
         return "Its last output was:\n" + "\n".join(f"    {line}" for line in lines) if lines else "It printed nothing."
-
-    def _end_group(self) -> None:
-        """Kill the process and its children. Its pid cannot be reused until we have waited for it."""
-        assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._process = None
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:

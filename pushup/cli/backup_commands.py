@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from fcntl import LOCK_NB, LOCK_SH, lockf
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +28,9 @@ if TYPE_CHECKING:
 SILENCE_SECONDS = 60.0
 """The server may say nothing for so long."""
 
+SQLITE_LOCKS = 0x40000000
+"""Where in the file SQLite's locks are, of 512 bytes (https://www.sqlite.org/fileformat.html)."""
+
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
@@ -35,9 +43,7 @@ def backup(file: Path, url: str, key: str | None) -> None:
     from pushup.broadcast.journal_copy import write_copy
 
     driver = BlockingDriver()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # it would leave an unfinished copy
-            signal.signal(number, lambda number, frame: driver.stop())
+    _on_end(driver.stop)
     with errors_shown(), _shown():
         try:
             write_copy(file, _parts(url, key, driver))
@@ -68,12 +74,13 @@ def _parts(url: str, key: str | None, driver: BlockingDriver) -> Iterator[bytes]
 def verify(file: Path) -> None:
     """Read all of FILE, a backup or the journal of a stopped server, and say what is in it.
 
-    Exits with status 1 if it is damaged, and says which record is.
+    Exits with status 1 if it is damaged, and says which record is. If FILE-wal is there, because the server was killed,
+    copies of both are read, in TMPDIR.
     """
     from pushup.broadcast.journal_copy import verify
 
-    with _shown():
-        click.echo(_described(file, verify(file)))
+    with _shown(), _unchanged(file) as source:
+        click.echo(_described(file, verify(source)))
 
 
 @click.command()
@@ -86,8 +93,38 @@ def restore(file: Path, target: Path) -> None:
     """
     from pushup.broadcast.journal_copy import restore
 
-    with _shown():
-        click.echo(_described(target, restore(file, target)))
+    with _shown(), _unchanged(file) as source:
+        click.echo(_described(target, restore(source, target)))
+
+
+def _on_end(stop: Callable[[], object]) -> None:
+    """Have a signal that would end this process, and leave an unfinished copy, call this instead."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, frame: stop())
+
+
+@contextmanager
+def _unchanged(file: Path) -> Iterator[Path]:
+    """What to open in place of a file with a `-wal`, which SQLite would write into it, even that of another journal."""
+    _on_end(partial(sys.exit, 1))
+    wal = file.with_name(f"{file.name}-wal")
+    if not (file.is_file() and wal.exists()):
+        yield file
+        return
+    with TemporaryDirectory() as folder:
+        with file.open("rb") as opened:
+            try:
+                lockf(opened, LOCK_SH | LOCK_NB, 512, SQLITE_LOCKS)
+            except BlockingIOError:
+                raise click.ClickException(f"{file} is in use by another server; stop that server") from None
+            for each in (wal, file):  # in this order: closing the file ends the lock
+                shutil.copy(each, folder)
+        try:
+            with _shown():
+                yield Path(folder, file.name)
+        except click.ClickException as error:
+            raise click.ClickException(error.message.replace(folder, str(file.parent))) from None
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import ctypes
 import json
 import resource
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -25,9 +24,9 @@ from pushup.broadcast.redis.connector import Connector
 from pushup.broadcast.redis.log import open_log
 from pushup.cli.ask_redis import ask_redis
 from pushup.client.driver import in_thread
-from pushup.host.preflight import troubles, warnings
+from pushup.host.preflight import address_trouble, troubles, warnings
 from pushup.host.process_limits import RESERVED_FILES, memory_limit, worker_count
-from pushup.net.listener import BACKLOG, parse_address
+from pushup.net.listener import BACKLOG
 from pushup.parts import other_connections
 from pushup.settings.settings import Settings
 
@@ -76,16 +75,13 @@ def examine(settings: Settings, public_url: str = "", token: str = "") -> Iterat
 
 def _addresses(name: str, addresses: tuple[str, ...]) -> Iterator[Finding]:
     for address in addresses:
-        if address.startswith("unix:"):
-            continue
-        host, port = parse_address(address)
-        try:
-            socket.create_connection((host, port), 2.0).close()
-        except OSError:
-            yield Finding("ok", f"{name}: {address} is free")
-            continue
+        if address.startswith("unix:") or address_trouble(address):
+            continue  # what is wrong with it is a problem already
         try:
             is_pushup = _get(f"http://{address}", "", "/healthz", 2.0) == (200, b'{"status":"alive"}')
+        except ConnectionRefusedError:
+            yield Finding("ok", f"{name}: {address} is free")
+            continue
         except TimeoutError:
             yield Finding("problem", f"{name}: what listens on {address} does not answer; if it is PushUp, it is stuck")
             continue
@@ -149,7 +145,8 @@ def _disk(settings: Settings) -> Iterator[Finding]:
     for file in (path, path.with_name(path.name + "-wal")):
         with suppress(OSError):  # there is none yet
             has += file.stat().st_size // _MIB
-    free, needed = shutil.disk_usage(path.parent).free // _MIB, 2 * settings.queue.retention_bytes // _MIB
+    # With room for the two copies that a rewrite makes after deletions.
+    free, needed = shutil.disk_usage(path.parent).free // _MIB, 3 * settings.queue.retention_bytes // _MIB
     text = f"broadcast: the journal needs up to {needed} MiB, has {has}, and {path.parent} has {free} MiB free"
     yield Finding("warning" if has + free < needed else "ok", text)
 

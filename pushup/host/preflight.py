@@ -39,7 +39,7 @@ def troubles(settings: Settings) -> Iterator[str]:
     for name, addresses in (("listen", server.listen), ("operator_listen", server.operator_listen)):
         for address in addresses:
             unix = address.startswith("unix:")
-            text = _socket_trouble(Path(address.removeprefix("unix:"))) if unix else _address_trouble(address)
+            text = _socket_trouble(Path(address.removeprefix("unix:"))) if unix else address_trouble(address)
             if text is not None:
                 yield f"{name}: {text}"
     if settings.authorization.authorizer:
@@ -116,7 +116,8 @@ def _directory_trouble(directory: Path) -> str | None:
         return f"{_who()} cannot write to {directory}: {_reason(error)}"
 
 
-def _address_trouble(address: str) -> str | None:
+def address_trouble(address: str) -> str | None:
+    """Why this machine, or this user, cannot have this address. That somebody has it already is no reason."""
     host, port = parse_address(address)
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

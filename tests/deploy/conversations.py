@@ -67,13 +67,15 @@ def all_ready(cluster: Cluster) -> bool:
     return all(states[f"ready/{name}"] == "UP" for name in cluster.nodes)
 
 
-def publish(cluster: Cluster, channels: Sequence[str], data: object, idempotency_key: str = "") -> Reply:
-    """Publish from inside, using the publish key."""
+def publish(
+    cluster: Cluster, channels: Sequence[str], data: object, idempotency_key: str = "", *, at: str = "inside"
+) -> Reply:
+    """Publish with the publish key: from inside, or at the node with this name."""
     headers = {"Authorization": f"Bearer {cluster.publish_key}"}
     if idempotency_key:
         headers["Idempotency-Key"] = idempotency_key
     with ExitStack() as stack:
-        return caller(cluster.urls["inside"], stack).call(
+        return caller(cluster.urls[at], stack).call(
             "POST", "/v1/messages", {"channels": list(channels), "data": data}, headers
         )
 

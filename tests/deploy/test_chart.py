@@ -411,7 +411,8 @@ def test_nodes_are_replaced_under_load(two_nodes: Service, tmp_path: Path) -> No
     """One after the other, and no client notices."""
     with UpgradeUnderLoad(two_nodes, tmp_path) as check:
         for node in two_nodes.nodes:
-            two_nodes.restart_part(node)
+            two_nodes.stop_part(node)
+            two_nodes.start_part(node)
             wait_until(lambda n=node: two_nodes.uses(n), f"{node} to be used")  # type: ignore[misc]
         code, said = check.finish()
     assert said.endswith("no client noticed anything\n"), said

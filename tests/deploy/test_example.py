@@ -181,10 +181,7 @@ def test_a_page_reconnects(cluster: Cluster, browser: webdriver.Chrome) -> None:
     cluster.kill_part("haproxy")
     try:
         wait_until(lambda: _state(browser) == "away", "the page to notice")
-        with Caller(cluster.address("node1")) as node:
-            key = {"Authorization": f"Bearer {cluster.publish_key}"}
-            body = {"channels": ["tag:haskell"], "data": QUESTION | {"title": "Why lazy?"}}
-            assert node.call("POST", "/v1/messages", body, key).status == 201
+        assert publish(cluster, ["tag:haskell"], QUESTION | {"title": "Why lazy?"}, at="node1").status == 201
     finally:
         cluster.start_part("haproxy")
     wait_until(lambda: _titles(browser) == ["Why lazy?"], "the question")

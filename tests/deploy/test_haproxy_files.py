@@ -144,11 +144,11 @@ class Front:
         with Caller(self.inside_address) as publisher:
             return publisher.call("POST", "/v1/messages", body, headers)
 
-    def hold(self, clients: Iterable[Caller], method: str = "GET") -> None:
+    def hold(self, clients: Iterable[Caller]) -> None:
         """Let these clients poll, one after the other: HAProxy's threads may choose the same node for two at a time."""
         for client in clients:
             before = len(self.sent_to_nodes())
-            client.begin(method, "/v1/poll?channel=a", {"channels": ["a"]} if method == "POST" else None)
+            client.begin("GET", "/v1/poll?channel=a")
             wait_until(lambda before=before: len(self.sent_to_nodes()) == before + 1, "a poll to be held")  # type: ignore[misc]
 
     def _statistics(self) -> dict[str, dict[str, str]]:
@@ -302,22 +302,6 @@ def test_questions_are_sent_once(front: Front) -> None:
     front.application.breaks = True
     assert front.outside.call("POST", "/questions", {}).status == 502
     assert len(front.application.requests) == 1
-
-
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_polls_at_a_node_that_hangs_go_on_elsewhere(front: Front, method: str) -> None:
-    """If a node fails its health checks, the polls it holds are retried at another node."""
-    front.nodes[0].holds = front.nodes[1].holds = threading.Event()
-    with ExitStack() as stack:
-        clients = [stack.enter_context(Caller(f"127.0.0.1:{front.ports['plain']}")) for _ in range(4)]
-        front.hold(clients, method)
-        assert [len(node.requests) for node in front.nodes] == [2, 2]
-        front.nodes[0].hangs = True
-        wait_until(lambda: len(front.sent_to_nodes()) == 6, "two of them to be asked again")
-        assert front.states()["polls/node1"] == "DOWN"
-        assert len(front.nodes[1].requests) == 4
-        front.nodes[1].holds.set()
-        assert [client.finish().status for client in clients] == [200] * 4
 
 
 def test_publications_at_a_node_that_hangs(front: Front) -> None:

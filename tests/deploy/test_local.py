@@ -19,11 +19,11 @@ import psutil
 import pytest
 
 from deploy import cluster as cluster_module
-from deploy.cluster import Cluster, ClusterError, PartFailed, free_ports
+from deploy.cluster import Cluster, ClusterError, free_ports
 from deploy.front import HERE
-from deploy.part import Part
+from deploy.part import Part, PartFailed
 from deploy.restarts import PAUSE_SECONDS, RESTARTS_LIMIT, WITHIN_SECONDS, Restarts
-from tests.deploy.conversations import caller, wait_until
+from tests.deploy.conversations import caller, publish, wait_until
 
 
 class Command:
@@ -335,15 +335,13 @@ def test_a_part_that_does_not_end(
 def test_parts_can_be_killed_and_started_again(stack: ExitStack, capsys: pytest.CaptureFixture[str]) -> None:
     """A part that was killed, frozen or stopped comes back at the same address, and Redis with its data."""
     with Cluster(nodes=1, without=["example", "haproxy"]) as cluster:
-        node = caller(cluster.urls["node1"], stack)
-        key = {"Authorization": f"Bearer {cluster.publish_key}"}
-        node.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}, key)
+        publish(cluster, ["a"], 1, at="node1")
         cluster.kill_part("node1")
         cluster.kill_part("redis")
         assert cluster.pids == {"redis": None, "node1": None}
         cluster.start_part("redis")
         cluster.start_part("node1")
-        node.close()
+        node = caller(cluster.urls["node1"], stack)
         assert len(node.poll("a", timeout=0)["messages"]) == 1
         cluster.freeze_part("node1")
         process = psutil.Process(cluster.pids["node1"])

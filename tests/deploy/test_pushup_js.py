@@ -200,23 +200,9 @@ def test_haproxy_is_away_for_a_while(
     cluster.kill_part("haproxy")
     try:
         wait_until(lambda: tabs.states()[-1] == "offline", "the page to notice")
-        node = stack.enter_context(_direct(cluster))
         for number in range(1, 20):
-            node(number, channel)
+            assert publish(cluster, [channel], number, at="node1").status == 201
     finally:
         cluster.start_part("haproxy")
     tabs.check(list(range(20)))
     wait_until(lambda: tabs.states()[-1] == "live", "the page to be live again")
-
-
-@contextmanager
-def _direct(cluster: Cluster) -> Iterator[Callable[[int, str], None]]:
-    """Publishes at a node, without HAProxy."""
-    with ExitStack() as stack:
-        node = caller(f"http://{cluster.address('node1')}", stack)
-
-        def publish_there(number: int, channel: str) -> None:
-            key = {"Authorization": f"Bearer {cluster.publish_key}"}
-            assert node.call("POST", "/v1/messages", {"channels": [channel], "data": number}, key).status == 201
-
-        yield publish_there

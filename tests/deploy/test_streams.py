@@ -44,26 +44,20 @@ def test_events_are_passed_on_at_once(cluster: Cluster, streams: list[Running], 
     assert statistics.median(delays) < 0.15, delays
 
 
-def _kill(cluster: Cluster) -> None:
-    cluster.kill_part("node2")
-
-
-def _freeze(cluster: Cluster) -> None:
-    cluster.freeze_part("node2")
-
-
-@pytest.mark.parametrize(("fail", "repair"), [(_kill, Cluster.start_part), (_freeze, Cluster.thaw_part)])
+@pytest.mark.parametrize(
+    ("fail", "repair"), [(Cluster.kill_part, Cluster.start_part), (Cluster.freeze_part, Cluster.thaw_part)]
+)
 def test_streams_of_a_node_that_fails_go_on_elsewhere(
     cluster: Cluster,
     streams: list[Running],
     channel: str,
-    fail: Callable[[Cluster], None],
+    fail: Callable[[Cluster, str], None],
     repair: Callable[[Cluster, str], None],
 ) -> None:
     """Each message comes once and in order, whatever was published when."""
     for number in range(10):
         assert publish(cluster, [channel], number).status == 201
-    fail(cluster)
+    fail(cluster, "node2")
     try:
         for number in range(10, 30):
             assert publish(cluster, [channel], number, f"{channel}-{number}").status == 201

@@ -9,12 +9,13 @@ import json
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,23 @@ def test_a_backup_that_is_interrupted(serve: Serve, path: Path, tmp_path: Path) 
             (tmp_path / "copy").unlink(missing_ok=True)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_restore_that_is_interrupted(serve: Serve, tmp_path: Path, number: signal.Signals) -> None:
+    """As a backup: what it has written goes, unless it is complete."""
+    with serve("--set", f"publish_keys={KEYS}") as server, server.caller() as caller:
+        publish(caller, 1)
+        copy = back_up(server, tmp_path / "copy")
+    with closing(sqlite3.connect(copy)) as database, database:
+        database.execute("CREATE TABLE more AS SELECT zeroblob(200000000)")
+    command = [sys.executable, "-m", "pushup", "restore", str(copy), str(tmp_path / "restored")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=clean_environment()) as process:
+        wait_until(lambda: bool(unfinished(tmp_path / "restored")), "it to be written")
+        process.send_signal(number)
+        process.wait(20)
+    left = [file.name for file in tmp_path.glob("restored*")]
+    assert (process.returncode, left) in ((1, []), (0, ["restored"]))
+
+
 def test_a_client_that_does_not_read(serve: Serve, path: Path, tmp_path: Path) -> None:
     """The server keeps little for it, and goes on."""
     with serve(*journal(path), idle_timeout_seconds=2) as server, server.caller() as caller:
@@ -243,6 +261,31 @@ def test_a_damaged_backup(serve: Serve, path: Path, tmp_path: Path) -> None:
         assert told in error_of("verify", str(tmp_path / name))
         assert "damaged" in error_of("restore", str(tmp_path / name), str(tmp_path / "restored"))
     assert not (tmp_path / "restored").exists()
+
+
+def test_looking_changes_nothing(serve: Serve, path: Path, tmp_path: Path) -> None:
+    """What a killed server has left beside its journal, its last messages, is read and stays there.
+
+    Beside another journal it does that no harm which lasts.
+    """
+    with serve(*journal(path)) as server, server.caller() as caller:
+        publish(caller, 10)
+        copy = back_up(server, tmp_path / "copy")
+        publish(caller, 10)
+        server.signal(signal.SIGKILL)
+        server.wait()
+    wal = path.with_name("journal-wal")
+    before = path.read_bytes(), wal.read_bytes()
+    assert "  messages     20, " in run("verify", str(path)).stdout
+    assert "  messages     20, " in run("restore", str(path), str(tmp_path / "restored")).stdout
+    assert (path.read_bytes(), wal.read_bytes()) == before
+    wal.rename(tmp_path / "copy-wal")
+    run("verify", str(copy))
+    (tmp_path / "copy-wal").unlink()
+    assert "  messages     10, " in run("verify", str(copy)).stdout
+    wal.touch()
+    path.write_bytes(b"x" * 5000)
+    assert error_of("verify", str(path)).startswith(f"Error: {path} is not a journal")
 
 
 def shell(tmp_path: Path, lines: str, places: dict[str, str]) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from threading import Event
@@ -63,17 +63,17 @@ def test_a_machine_with_nothing_wrong(tmp_path: Path) -> None:
     assert found["problem"] == []
     assert f"listen: 127.0.0.1:{port} is free" in found["ok"]
     assert any(text.startswith("connections_limit: 100, with ") for text in found["ok"])
-    assert any(text.startswith("broadcast: the journal needs up to 2 MiB, has 0, and") for text in found["ok"])
+    assert any(text.startswith("broadcast: the journal needs up to 3 MiB, has 0, and") for text in found["ok"])
 
 
 def test_a_journal_that_is_there_already(tmp_path: Path) -> None:
     """What it has counts as its own: a full journal on a small disk needs no more."""
     free = shutil.disk_usage(tmp_path).free // 2**20
     with (tmp_path / "j.db").open("wb") as file:
-        file.truncate(2 * free * 2**20)  # as `stat` says; nothing of it is on the disk
+        file.truncate(3 * free * 2**20)  # as `stat` says; nothing of it is on the disk
     wanted = f"retention_bytes={free}MiB"
     _, found = findings("--listen", "127.0.0.1:0", "--broadcast", f"journal:{tmp_path}/j.db", "--set", wanted)
-    text = f"broadcast: the journal needs up to {2 * free} MiB, has {2 * free}, and"
+    text = f"broadcast: the journal needs up to {3 * free} MiB, has {3 * free}, and"
     assert any(each.startswith(text) for each in found["ok"]), found
 
 
@@ -85,6 +85,7 @@ def test_what_the_machine_lacks(tmp_path: Path) -> None:
     )  # fmt: skip
     assert status == 1
     assert found["problem"] == ["listen: cannot listen on 192.0.2.1:80: this machine does not have this address"]
+    assert not any(text.startswith("listen") for text in found["ok"]), "and nothing else is said of it"
     for start in ("connections_limit: it is 2000000000, but", "retention_bytes: 3 processes", "broadcast: the journal"):
         assert any(text.startswith(start) for text in found["warning"]), start
 
@@ -104,15 +105,26 @@ def test_who_listens_there_already(backend: WebBackend, tmp_path: Path) -> None:
     """A server of ours is all right; another program is not, nor what does not answer, which may be ours."""
 
     other = proxy(backend, lambda path: Verdict(404)).removeprefix("http://")
-    with running(tmp_path / "log", ()) as server, socket.create_server(("127.0.0.1", 0)) as listening:
-        there, stuck = server.address, f"127.0.0.1:{listening.getsockname()[1]}"
-        status, found = findings(*(word for address in (there, other, stuck) for word in ("--listen", address)))
+    with running(tmp_path / "log", ()) as server, hung(4096) as stuck, hung(0) as full:
+        there = server.address
+        status, found = findings(*(word for address in (there, other, stuck, full) for word in ("--listen", address)))
     assert status == 1
-    assert f"listen: a PushUp server runs at {there}" in found["ok"]
+    assert [text for text in found["ok"] if text.startswith("listen: ")] == [f"listen: a PushUp server runs at {there}"]
     assert found["problem"] == [
         f"listen: another program listens on {other}; stop it, or change listen",
-        f"listen: what listens on {stuck} does not answer; if it is PushUp, it is stuck",
+        *(f"listen: what listens on {hangs} does not answer; if it is PushUp, it is stuck" for hangs in (stuck, full)),
     ]
+
+
+@contextmanager
+def hung(places: int) -> Iterator[str]:
+    """The address of a server that accepts nobody; clients wait for it, and if there are no more places, to get one."""
+    with socket.create_server(("127.0.0.1", 0), backlog=places) as listening, ExitStack() as stack:
+        for _ in range(4):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listening.getsockname())
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
 def test_redis(redis: RedisServer, tmp_path: Path) -> None:
