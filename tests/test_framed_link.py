@@ -276,6 +276,21 @@ def test_no_frame_follows_one_that_ended_the_link() -> None:
     assert ends.far_reasons == ["enough"]
 
 
+def test_a_frame_that_cannot_be_taken_ends_the_link() -> None:
+    """As an end of its own: whoever watches the other process must not take it for one that has ended by itself."""
+    ends = Ends()
+
+    def fail(body: bytes) -> None:
+        raise ValueError(body)
+
+    ends.on_frame = fail
+    with pytest.raises(ValueError, match=r"^b''$"):
+        ends.far.dataReceived(b"".join(map(framed, BODIES)))
+    ends.run()
+    assert (ends.received, ends.far.was_aborted) == (BODIES[:1], True)
+    assert ends.far_reasons == ["what it sent could not be taken"]
+
+
 def test_a_link_that_was_aborted_sends_nothing_more() -> None:
     """The first reason counts."""
     ends = Ends()

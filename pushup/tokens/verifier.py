@@ -63,11 +63,6 @@ class Issuer(Struct, frozen=True):
         """All that are known now."""
         return (*self.fixed_keys, *self.fetched_keys)
 
-    @property
-    def awaits_keys(self) -> bool:
-        """Whether it publishes keys that were never fetched."""
-        return self.key_url is not None and not self.key_url.keys
-
     def id_of(self, key: SigningKey) -> str:
         """What the grants of tokens that this issuer has signed with this key name it."""
         return f"{self.name} {key.fingerprint}"
@@ -101,7 +96,7 @@ class Verifier:
 
         A key that is missing here may be one that was not fetched yet (`look_for_keys`).
         """
-        waiting = {issuer.name for issuer in self._issuers.values() if issuer.awaits_keys}
+        waiting = {name for name, each in self._issuers.items() if each.key_url is not None and not each.fetched_keys}
         ends = {key_id: 0.0 for key_id, name in self._seen.items() if name not in waiting}
         return ends | {issuer.id_of(key): key.valid_until for issuer in self._issuers.values() for key in issuer.keys}
 

@@ -166,6 +166,9 @@ class Link(Protocol):
                     return
                 place = end
                 self._received(bytes(memoryview(arrived)[begin:end]))
+        except Exception:
+            self.abort("what it sent could not be taken")
+            raise
         finally:
             self._is_passing_on = False
             del arrived[:place]

@@ -106,6 +106,8 @@ class SocketTransport:
                 sent = self.socket.send(data)
             except BlockingIOError:
                 sent = 0
+            except (BrokenPipeError, ConnectionResetError):
+                sent = len(data)  # the other end is closed; what it has sent before is still read
             except OSError:
                 self.lost()
                 return

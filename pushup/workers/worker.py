@@ -155,13 +155,14 @@ class Worker:
         they end at once, too.
         """
         if self._was_told_to_stop:
-            _log.info("the parent process has ended ({reason}) while it was stopping: this worker ends", reason=reason)
+            text = "the link to the parent process has ended ({reason}) while it was stopping: this worker ends"
+            _log.info(text, reason=reason)
             os._exit(1)
         self._siblings.be_alone()
         self._service.listening.stopService()  # at once, so that the next server can listen
         if not self._is_stopping:
             _log.error(
-                "the parent process has ended ({reason}); this worker is stopping, and its clients reconnect",
+                "the link to the parent process has ended ({reason}): this worker is stopping, its clients reconnect",
                 reason=reason,
             )
             self._stop()

@@ -10,13 +10,13 @@ from zope.interface import implementer
 
 
 @contextmanager
-def logged_at(level: str) -> Iterator[list[str]]:
-    """The lines logged at this level (`debug`, `info` ...); the list grows while the test runs."""
+def logged_at(*levels: str) -> Iterator[list[str]]:
+    """The lines logged at these levels (`debug`, `info` ...); the list grows while the test runs."""
     lines: list[str] = []
 
     @implementer(ILogObserver)
     def observe(event: LogEvent) -> None:
-        if event["log_level"].name == level:
+        if event["log_level"].name in levels:
             lines.append(formatEvent(event))
 
     globalLogPublisher.addObserver(observe)

@@ -88,20 +88,15 @@ def keys() -> Keys:
 @pytest.fixture
 def log() -> Iterator[list[str]]:
     """The lines at the levels info and warn, in the order in which they came."""
-    with logged_at("info") as lines, logged_at("warn") as warnings:
-        both = _Both(lines, warnings)
-        yield both
+    with logged_at("info", "warn") as lines:
+        yield lines
 
 
-class _Both(list[str]):
-    def __init__(self, *parts: list[str]) -> None:
-        self.parts = parts
-
-    def taken(self) -> list[str]:
-        found = [line for part in self.parts for line in part]
-        for part in self.parts:
-            part.clear()
-        return found
+def taken(log: list[str]) -> list[str]:
+    """What was logged since the last call."""
+    lines = [*log]
+    log.clear()
+    return lines
 
 
 def test_nobody_needs_to_be_told() -> None:
@@ -173,11 +168,13 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("failure", numbered(FAILURES))
-def test_the_last_keys_stay_when_they_cannot_be_fetched(keys: Keys, log: _Both, failure: Reply | PushUpError) -> None:
+def test_the_last_keys_stay_when_they_cannot_be_fetched(
+    keys: Keys, log: list[str], failure: Reply | PushUpError
+) -> None:
     """For as long as it takes. It is tried again each ten seconds, and logged once, as is that it works again."""
     keys.url.fetch()
     keys.reply(jwks(ONE))
-    assert len(log.taken()) == 1
+    assert len(taken(log)) == 1
     keys.clock.advance(REFRESH_SECONDS)
     for count in range(2, 100):
         assert keys.count == count
@@ -189,11 +186,11 @@ def test_the_last_keys_stay_when_they_cannot_be_fetched(keys: Keys, log: _Both, 
         keys.clock.advance(RETRY_SECONDS - 0.01)
         assert keys.count == count
         keys.clock.advance(0.01)
-    (line,) = log.taken()
+    (line,) = taken(log)
     assert URL in line
     assert "of other keys than before get 503" in line
     keys.reply(jwks(ONE))
-    (line,) = log.taken()
+    (line,) = taken(log)
     assert "can be fetched again" in line
     keys.clock.advance(REFRESH_SECONDS - 0.01)
     assert keys.count == 100
@@ -225,12 +222,12 @@ def test_an_unexpected_failure_is_logged(keys: Keys, logged_failures: list[str])
     assert keys.why_not(BY_ONE) is None
 
 
-def test_before_the_first_keys(keys: Keys, log: _Both) -> None:
+def test_before_the_first_keys(keys: Keys, log: list[str]) -> None:
     """Tokens get 503, for they may be good; one that can be by no public key is refused."""
     assert keys.why_not(BY_ONE) is Unavailable
     keys.fail()
     assert keys.why_not(BY_ONE) is Unavailable
-    (line,) = log.taken()
+    (line,) = taken(log)
     assert "503" in line
     for alg in ("none", "HS256", "PS256", ""):
         assert keys.why_not(write({"alg": alg}, {"iss": ISSUER}, b"")) is InvalidToken
@@ -281,7 +278,7 @@ def test_what_fetches_nothing(keys: Keys, evil: str) -> None:
     assert keys.count == 1
 
 
-def test_a_key_that_is_withdrawn_is_forgotten(keys: Keys, log: _Both) -> None:
+def test_a_key_that_is_withdrawn_is_forgotten(keys: Keys, log: list[str]) -> None:
     """With all that was accepted with it; its name does not come back, and the change is logged."""
     keys.url.fetch()
     keys.reply(jwks(ONE, TWO))
@@ -289,7 +286,7 @@ def test_a_key_that_is_withdrawn_is_forgotten(keys: Keys, log: _Both) -> None:
     keys.clock.advance(REFRESH_SECONDS)
     keys.reply(jwks(TWO))
     assert [keys.why_not(each) for each in (BY_ONE, BY_TWO)] == [InvalidToken, None]
-    assert [line.partition("keys: ")[2] for line in log.taken()] == ["one, two", "two"]
+    assert [line.partition("keys: ")[2] for line in taken(log)] == ["one, two", "two"]
     keys.clock.advance(REFRESH_SECONDS)
     keys.reply(jwks({**ONE, "kid": "two"}))  # the name of another key
     assert [keys.why_not(each) for each in (BY_ONE, BY_TWO)] == [InvalidToken, InvalidToken]

@@ -164,16 +164,3 @@ def test_a_unix_socket_that_somebody_has_removed(tmp_path: Path) -> None:
     (tmp_path / "a").unlink()
     reserved.stopService()
     assert [*tmp_path.iterdir()] == []
-
-
-def test_a_unix_socket_that_the_next_server_has(tmp_path: Path) -> None:
-    """Somebody has removed it for that server, which began while this one was stopping."""
-    first, second = (ReservedAddresses((f"unix:{tmp_path}/a",)) for _ in range(2))
-    first.startService()
-    (tmp_path / "a").unlink()
-    second.startService()
-    first.stopService()
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(f"{tmp_path}/a")
-    second.stopService()
-    assert [*tmp_path.iterdir()] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable
 from typing import cast
@@ -274,10 +275,24 @@ def test_the_end_is_told_once() -> None:
         assert (len(ends.reasons), ends.sent(), ends.link.is_open) == (1, b"", False)
 
 
+def test_what_a_process_has_sent_before_it_ended_is_read() -> None:
+    """Also if it is written to before: what is written is lost, and the end is told when everything is read."""
+    for error in (BrokenPipeError(), ConnectionResetError()):
+        ends = Ends()
+        ends.kernel.error = error
+        for _ in range(2):
+            ends.link.send(framed(b"x" * FULL_BYTES))
+            ends.driver.end_batch()
+        assert (ends.reasons, ends.wanted, ends.link.is_full) == ([], (True, False), False)
+        ends.transport.received(framed(b"last"))
+        ends.transport.ended()
+        assert (ends.received, len(ends.reasons)) == ([b"last"], 1)
+
+
 def test_a_broken_socket_ends_the_link() -> None:
-    """When it is written to."""
+    """When it is written to, for another reason than that the other end is closed."""
     ends = Ends()
-    ends.kernel.error = ConnectionResetError()
+    ends.kernel.error = OSError(errno.ENOBUFS, "no buffer")
     ends.link.send(framed(b"x"))
     ends.driver.end_batch()
     assert (len(ends.reasons), ends.driver.watched) == (1, {})
