@@ -138,11 +138,3 @@ def test_port_can_be_reused_at_once(serve: Serve) -> None:
 def test_invalid_address_is_refused(address: str) -> None:
     """The error shows the syntax of an address."""
     assert "write 127.0.0.1:8080" in refusal("--listen", address)
-
-
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-def test_public_address_needs_keys(serve: Serve, address: str) -> None:
-    """Beyond loopback, a server refuses to start if anybody could publish."""
-    said = refusal("--listen", address)
-    assert "publish_keys" in said
-    assert "allow_public_without_keys" in said

@@ -37,7 +37,7 @@ from tests.server.caller import Caller, Reply, poll_path
 from tests.server.chromium import chromium
 from tests.server.command_line import run
 from tests.server.conftest import Serve
-from tests.server.document_samples import ROOT, SESSION, TAKEN, flags, sample, samples, samples_in
+from tests.server.document_samples import ROOT, SESSION, TAKEN, flags, sample, samples
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, running, set_flags, wait_until
@@ -156,14 +156,6 @@ def test_every_sample_is_run_or_says_why_not() -> None:
     assert not new, "run these samples in a test, or say in NOT_RUN why none can:\n" + "\n".join(new)
     for start in NOT_RUN:
         assert [each for each in found if each.startswith(start)], f"NOT_RUN names no sample: {start}"
-
-
-def test_all_forms_of_a_sample_are_found() -> None:
-    """Both kinds of fences, with and without a language, in a list, and indented blocks; but not list items."""
-    text = "a\n\n```py\n1\n\n2\n```\n- b\n    c\n\n  ~~~\n  3\n  ~~~\n\n    4\n      5\n\nd\n\n    6"
-    assert [(each.kind, each.text) for each in samples_in(text, "x")] == [
-        ("py", "1\n\n2\n"), ("", "  3\n"), ("indented", "4\n  5\n"), ("indented", "6\n"),
-    ]  # fmt: skip
 
 
 # Shell.
