@@ -66,12 +66,6 @@ def test_poll_that_is_held(node: InMemoryNode) -> None:
     assert node.polls.count == 0
 
 
-def test_publish_one(node: InMemoryNode) -> None:
-    """A publication gets a 201 with its id, time and cursor."""
-    result = node.call("POST", "/v1/messages", {"channels": ["a"], "data": {"q": 1}})
-    assert (result.status, result.json) == (201, {"id": "e-1", "time": START, "cursor": "e-1"})
-
-
 def test_publish_several(node: InMemoryNode) -> None:
     """A list is published completely and in order, and the response has all ids."""
     messages = [{"channels": ["a"], "data": n} for n in range(3)]
@@ -84,26 +78,9 @@ def test_publish_several(node: InMemoryNode) -> None:
     ("body", "status", "field"),
     [
         ({}, 400, "channels"),
-        ({"channels": ["a"]}, 400, "data"),
-        ({"data": 1}, 400, "channels"),
-        ({"channels": [], "data": 1}, 400, "channels"),
-        ({"channels": [""], "data": 1}, 400, "channels"),
-        ({"channels": ["a", "b", "c"], "data": 1}, 400, "channels"),
-        ({"channels": "a", "data": 1}, 400, "channels"),
-        ({"channels": ["a"], "data": 1, "ttl": 1}, 400, "ttl"),
-        ({"channels": ["a"], "data": 1, "messages": []}, 400, "messages"),
-        ({"messages": []}, 400, "messages"),
-        ({"messages": [{"channels": ["a"], "data": 1}] * 4}, 400, "messages"),
-        ({"messages": [{"channels": ["a"], "data": 1}, {"channels": [], "data": 1}]}, 400, "messages[1].channels"),
         ({"messages": [{"channels": ["a"], "data": 1}, {"channels": ["a"]}]}, 400, "messages[1].data"),
         ({"channels": ["a"], "data": "x" * 19}, 413, "data"),
-        ({"messages": [{"channels": ["a"], "data": "x" * 19}]}, 413, "messages[0].data"),
         ({"channels": ["12345"], "data": 1}, 404, "channels"),
-        (b"", 400, None),
-        (b"{", 400, None),
-        (b'{"channels": ["a"], "data": nonsense}', 400, None),
-        (b'{"channels": ["\\ud800"], "data": 1}', 400, None),
-        (b'{"channels": ["a"], "data": "\xff"}', 400, None),
         (b'{"channels": ["a"], "data": ' + b"[" * 50_000, 400, None),
     ],
 )

@@ -185,14 +185,6 @@ def test_a_body_has_the_same_parameters(node: InMemoryNode) -> None:
         assert (result.status, result.json["field"]) == (400, field)
 
 
-def test_the_header_of_a_browser_comes_before_the_cursor(node: InMemoryNode) -> None:
-    """It connects again with its first URL, and says in a header how far it came. An empty one does not count."""
-    for n in range(4):
-        node.publish("a", data=n)
-    assert data_of(take(open_stream(node, "channel=a&cursor=e-1", last_event_id="e-3"))) == [3]
-    assert data_of(take(open_stream(node, "channel=a&cursor=e-1", last_event_id=""))) == [1, 2, 3]
-
-
 def test_head(node: InMemoryNode) -> None:
     """A HEAD request is answered at once with the head of the stream, or with the error, and opens no stream."""
     node.publish("a")
