@@ -94,6 +94,11 @@ class Server:
         """Wait until it exits; returns its exit code."""
         return self._process.wait(seconds)
 
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it with a signal; after a request to stop, it must exit with 0."""
+        self.signal(number)
+        assert self.wait() == (0 if number == signal.SIGTERM else -number)
+
     @property
     def runs(self) -> bool:
         return self._process.poll() is None

@@ -52,8 +52,7 @@ def test_unix_socket(serve: Serve, tmp_path: Path) -> None:
             caller.publish(["a"], 1)
             assert len(caller.poll("a")["messages"]) == 1
         assert stat.S_ISSOCK(path.stat().st_mode)
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
     assert not path.exists()
 
 
@@ -128,8 +127,7 @@ def test_port_can_be_reused_at_once(serve: Serve) -> None:
     with serve("--listen", address) as server, server.connect() as client:
         client.send(get("/healthz"))
         assert client.read_response().status == 200
-        server.process.kill()
-        server.wait()
+        server.end(signal.SIGKILL)
         with serve("--listen", address) as again, again.caller() as caller:
             assert caller.call("GET", "/healthz").status == 200
 

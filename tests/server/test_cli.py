@@ -191,8 +191,7 @@ def test_poll_survives_a_restart(serve: Serve, options: tuple[str, ...]) -> None
             caller.publish(["a"], "before")
         assert polling.line()["data"] == "before"
         server.wait_for_held(1)
-        server.process.kill()
-        server.wait()
+        server.end(signal.SIGKILL)
         polling.error_line("retrying")
         with serve("--listen", address) as again, again.caller() as caller:
             assert "lost" in polling.error_line("gap")
@@ -327,8 +326,7 @@ def test_json_log(serve: Serve) -> None:
     with serve("--log-format", "json") as server, server.caller() as caller:
         caller.publish(["a"], 1)
         caller.close()
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
         lines = [json.loads(line) for line in server.log_lines()]
         assert all(line.keys() - {"fields"} == {"time", "level", "where", "text"} for line in lines)
         assert "stopped" in [line["text"] for line in lines]

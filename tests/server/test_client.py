@@ -312,8 +312,7 @@ def test_a_node_that_dies(make: MakeClient, tmp_path: Path, stack: ExitStack) ->
     dies.signal(signal.SIGSTOP)
     for number in (2, 3, 4):
         client.publish("a", number)
-    dies.process.kill()
-    dies.wait()
+    dies.end(signal.SIGKILL)
     for items in following:
         assert [data_of(next(items)) for _ in range(3)] == [2, 3, 4]
     client.close()

@@ -532,8 +532,7 @@ def test_all_are_restarted_and_so_is_redis(tmp_path: Path, channel: str, durable
             published = cluster.next().publish([channel], "kept", key="k")
             last = cluster.wait_until_one()
             for node in cluster.nodes:
-                node.signal(signal.SIGKILL)
-                node.wait()
+                node.end(signal.SIGKILL)
         if durable:
             server.kill()
         else:
@@ -871,11 +870,11 @@ def test_nodes_and_redis_are_killed_while_messages_go_round(tmp_path: Path, chan
             client.start()
         accepted: list[int] = []
         ends: list[tuple[int, Any]] = [
-            (20, lambda: _kill(cluster.nodes[3])),
+            (20, lambda: cluster.nodes[3].end(signal.SIGKILL)),
             (40, server.kill),
             (45, server.start),
             (70, lambda: cluster.redis.ask("CLIENT", "KILL", "TYPE", "normal")),
-            (90, lambda: _kill(cluster.nodes[2])),
+            (90, lambda: cluster.nodes[2].end(signal.SIGKILL)),
         ]
         give_up = time.monotonic() + 4 * WAIT_SECONDS
         for n in itertools.count():
@@ -900,11 +899,6 @@ def test_nodes_and_redis_are_killed_while_messages_go_round(tmp_path: Path, chan
             assert len(client.data) == len(set(map(str, client.data)))
             assert set(accepted) <= set(client.data)
             assert client.data == clients[0].data
-
-
-def _kill(server: Server) -> None:
-    server.signal(signal.SIGKILL)
-    server.wait()
 
 
 def test_a_copy_of_a_log_becomes_a_cluster_of_its_own(tmp_path: Path, channel: str) -> None:

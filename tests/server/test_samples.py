@@ -657,10 +657,6 @@ def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_p
         )  # fmt: skip
         return server, stack.enter_context(server.caller())
 
-    def end(server: Server) -> None:
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
-
     with web_backend() as backend:
         with ExitStack() as stack:
             server, caller = start(stack, page)
@@ -675,7 +671,7 @@ def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_p
             caller.publish(["news"], "thawed")
             wait_until(lambda: logged(browser) == ["first", "thawed"], "the message after the pause")
             caller.close()
-            end(server)
+            server.end()
         with ExitStack() as stack:
             server, caller = start(stack, page)
             caller.publish(["news"], "restarted")
@@ -684,7 +680,7 @@ def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_p
             wait_until(lambda: logged(browser) == everything, "the message after the restart", 60)
             browser.get("about:blank")
             caller.close()
-            end(server)
+            server.end()
         with ExitStack() as stack:
             server, caller = start(stack, "https://other.example")
             browser.get(f"{page}/healthz")
