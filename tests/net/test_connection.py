@@ -19,7 +19,6 @@ def server() -> ScriptedServer:
 
 
 def test_keep_alive(server: ScriptedServer) -> None:
-    """One connection carries many requests, one after another."""
     client = server.connect()
     for n in range(5):
         client.send(get(b"/%d" % n))
@@ -46,7 +45,6 @@ def test_a_parser_that_failed_is_not_reused(server: ScriptedServer, monkeypatch:
 
 
 def test_connections_do_not_mix(server: ScriptedServer) -> None:
-    """Requests that arrive in pieces on several connections at once are kept apart."""
     clients = [server.connect() for _ in range(3)]
     wholes = [get(b"/%d" % n) for n in range(3)]
     for pieces in zip(*wholes, strict=True):
@@ -56,7 +54,6 @@ def test_connections_do_not_mix(server: ScriptedServer) -> None:
 
 
 def test_pipelining_in_order_behind_a_held_poll(server: ScriptedServer) -> None:
-    """Requests behind a held poll wait for it and are answered after it, in order."""
     client = server.connect()
     client.send(get(b"/held") + get(b"/1") + get(b"/2"))
     client.send(get(b"/3"))
@@ -70,7 +67,6 @@ def test_pipelining_in_order_behind_a_held_poll(server: ScriptedServer) -> None:
 
 
 def test_a_long_pipeline_pauses_reading(server: ScriptedServer) -> None:
-    """With PIPELINE_LIMIT requests waiting, reading pauses until they are answered; in the end all are answered."""
     client = server.connect()
     client.send(get(b"/held"))
     for n in range(PIPELINE_LIMIT):
@@ -87,7 +83,6 @@ def test_a_long_pipeline_pauses_reading(server: ScriptedServer) -> None:
 
 
 def test_a_pipeline_takes_turns_with_other_connections(server: ScriptedServer) -> None:
-    """After each request of a long pipeline, others have their turn."""
     pipelining, other = server.connect(), server.connect()
     requests = [get(b"/%d" % n) for n in range(20)]
     pipelining.socket.incoming += b"".join(requests)
@@ -137,7 +132,6 @@ def test_a_pipeline_of_large_requests_pauses_reading(server: ScriptedServer) -> 
 
 @pytest.mark.parametrize("held", [False, True])
 def test_deep_pipelines_do_not_recurse(server: ScriptedServer, held: bool) -> None:
-    """Thousands of requests that arrive at once are answered without thousands of nested calls."""
     client = server.connect()
     first = get(b"/held") if held else b""
     client.send(first + b"".join(get(b"/%d" % n) for n in range(3000)))
@@ -218,7 +212,6 @@ def test_continue_behind_a_held_poll(server: ScriptedServer) -> None:
 
 
 def test_other_expectations(server: ScriptedServer) -> None:
-    """Any other expectation is refused."""
     client = server.connect()
     client.send(ECHO_HEAD.replace(b"100-continue", b"200-ok"))
     assert client.reply().status == 417
@@ -227,7 +220,6 @@ def test_other_expectations(server: ScriptedServer) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_nothing_is_smuggled(server: ScriptedServer, name: str) -> None:
-    """Nothing that follows a bad request on its connection is answered, however it arrives."""
     for follow in (False, True):
         client = server.connect()
         client.send(get(b"/good") + REFUSED[name] + (b"" if follow else SMUGGLED))
@@ -247,7 +239,6 @@ def test_nothing_is_smuggled(server: ScriptedServer, name: str) -> None:
 
 
 def test_a_bad_request_behind_a_held_poll(server: ScriptedServer) -> None:
-    """The error is sent in order, after the answer to the poll."""
     client = server.connect()
     client.send(get(b"/held") + b"NONSENSE\r\n\r\n" + get(b"/smuggled"))
     assert client.take() == b""

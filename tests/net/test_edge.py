@@ -65,7 +65,6 @@ def test_from_publication_to_clients() -> None:
 
 
 def test_nothing_leaks() -> None:
-    """When all clients have left, each in its own way, there is no connection and no held poll."""
     parts = whole()
     poll = get(b"/v1/poll?channel=a&channel=b&cursor=now&timeout=20")
     bad, last = b"NONSENSE\r\n\r\n", get(b"/v1/poll?channel=a&cursor=now", b"Connection: close\r\n")
@@ -147,7 +146,6 @@ def test_making_an_edge_starts_nothing() -> None:
 
 
 def test_connections_limit() -> None:
-    """A client beyond connections_limit gets 503 with Retry-After; when another disconnects there is room."""
     server = serve(limits=EdgeLimits(connections_limit=2))
     first, _ = server.connect(), server.connect()
     refused = server.connect()
@@ -227,7 +225,6 @@ def test_a_page_of_another_origin() -> None:
 
 
 def test_an_answer_for_each_origin() -> None:
-    """Held polls of several origins get the same message, each with its own CORS header."""
     parts = whole(cors_origins=("https://app.example",))
     clients = [parts.connect() for _ in range(3)]
     for client, origin in zip(clients, (ALLOWED, OTHER, None), strict=True):

@@ -56,7 +56,6 @@ def test_an_unusual_but_unambiguous_request_is_read(name: str) -> None:
 
 
 def test_a_refused_request_leaves_those_before_it() -> None:
-    """Complete requests before a bad one are still answered, and nothing after it is."""
     good = post(b"Content-Length: 3", b"abc")
     requests, error, _ = read([good + good + REFUSED["CL and TE"] + good], AMPLE)
     assert [body for *_, body in requests] == [b"abc", b"abc"]
@@ -64,7 +63,6 @@ def test_a_refused_request_leaves_those_before_it() -> None:
 
 
 def test_trailers_are_not_headers() -> None:
-    """A trailer is not a header of its own request, nor of the next one."""
     trailer = b"3\r\nabc\r\n0\r\nAuthorization: Bearer stolen\r\nX-Last: y\r\n\r\n"
     for parts in ([chunked(trailer) + SMUGGLED], in_bytes(chunked(trailer) + SMUGGLED)):
         requests, error, _ = read(parts, AMPLE)

@@ -57,7 +57,6 @@ def test_unix_socket(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_stale_unix_socket_is_replaced(serve: Serve, tmp_path: Path) -> None:
-    """The socket file of a killed server does not prevent the next one from starting."""
     path = tmp_path / "pushup.sock"
     with serve("--listen", f"unix:{path}"):
         pass
@@ -90,14 +89,12 @@ def test_unix_socket_in_use_is_refused(serve: Serve, tmp_path: Path) -> None:
     ids=["no directory", "too long", "empty"],
 )
 def test_impossible_unix_socket_is_refused(path: str, reason: str) -> None:
-    """A path that cannot be a socket is refused with the reason."""
     said = refusal("--listen", f"unix:{path}")
     assert reason in said
     assert "None" not in said
 
 
 def test_several_addresses(serve: Serve, tmp_path: Path) -> None:
-    """With several --listen, the same node serves each address."""
     flags = ("--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0", "--listen", f"unix:{tmp_path}/s")
     with serve(*flags) as server:
         assert len(server.addresses) == 3

@@ -367,7 +367,6 @@ def test_authorizer_function_that_hangs(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_stopping_while_an_authorizer_function_hangs(serve: Serve, tmp_path: Path) -> None:
-    """SIGTERM stops a server even if a function does not return."""
     write_module(tmp_path, "import time\ndef f(channels, headers):\n    time.sleep(60)\n")
     with serve(authorizer="mine:f") as server, server.connect() as client:
         client.send(get(poll_path("a")))
@@ -416,5 +415,4 @@ def test_unusable_authorizer_function(tmp_path: Path, command: str, authorizer: 
 
 
 def test_authorizer_and_url() -> None:
-    """Setting both authorizer and authorize_url is an error."""
     assert "not both" in error_of("serve", "--set", "authorizer=mine:f", "--set", "authorize_url=http://127.0.0.1:1/")

@@ -37,7 +37,6 @@ def test_lifecycle_of_a_channel(caller: Caller, other: Caller, server: Server, c
 
 
 def test_idle_channel_closes(caller: Caller, other: Caller, channel: str) -> None:
-    """A channel without publications for its ttl closes, and its subscribers are told."""
     cursor = other.cursor()  # if it closes before the poll arrives, its client is told all the same
     created = caller.call("POST", "/v1/channels", {"name": channel, "ttl": 1})
     assert created.status == 201

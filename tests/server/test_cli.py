@@ -168,7 +168,6 @@ def test_an_interrupt_that_is_ignored(server: Server, channel: str) -> None:
 
 @TRANSPORTS
 def test_poll_reports_a_closed_channel(server: Server, channel: str, options: tuple[str, ...]) -> None:
-    """`poll` says on standard error that a channel was closed."""
     with server.caller() as caller:
         caller.publish([channel], 1)
         with started(server.url, "poll", *options, channel) as polling:
@@ -241,7 +240,6 @@ def test_new_cluster_reports_what_redis_cannot_be() -> None:
 
 
 def test_channels(server: Server, channel: str) -> None:
-    """A channel is created, renewed, shown, listed and closed."""
     created = told(server, "channel", "create", channel, "--ttl", "100")[0]
     assert created["name"] == channel
     renewed = told(server, "channel", "renew", channel, "--ttl", "1000")[0]

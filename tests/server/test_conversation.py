@@ -17,7 +17,6 @@ from tests.server.server_process import Server, wait_until
 
 
 def test_held_poll_gets_the_message(caller: Caller, other: Caller, server: Server, channel: str) -> None:
-    """A held poll is answered by the next publication on its channel."""
     caller.begin_poll(channel, cursor=caller.cursor())
     server.wait_for_held(1)
     published = other.publish([channel], {"text": "Grüße", "number": 1.5})
@@ -40,7 +39,6 @@ def test_held_poll_gets_the_message(caller: Caller, other: Caller, server: Serve
 
 
 def test_message_between_two_polls_is_not_missed(caller: Caller, other: Caller, channel: str) -> None:
-    """A message published between two polls of a client arrives with the next one."""
     first = caller.poll(channel, timeout=0)
     other.publish([channel], "between")
     second = caller.poll(channel, cursor=first["cursor"])

@@ -365,7 +365,6 @@ def test_quotas_change_while_polls_are_held(serve: Serve, tmp_path: Path, worker
 
 
 def test_the_log_level_changes(serve: Serve, tmp_path: Path) -> None:
-    """Logging stops and resumes as the configuration says."""
     file = secret(tmp_path / "pushup.toml", 'log_level = "info"\n')
     with serve("--config", str(file)) as server, server.caller() as caller:
 
@@ -444,7 +443,6 @@ def test_what_needs_a_restart_is_named(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_flags_and_environment_still_win(serve: Serve, tmp_path: Path) -> None:
-    """Flags and the environment override the file after a reload, too."""
     file = secret(tmp_path / "pushup.toml", 'log_level = "debug"\n')
     environment = {"PUSHUP_PUBLISH_KEYS": KEY}
     with serve("--config", str(file), "--log-level", "info", environment=environment) as server:

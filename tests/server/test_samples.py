@@ -339,7 +339,6 @@ def test_a_line_of_the_log(tmp_path: Path) -> None:
 
 
 def test_a_journal(tmp_path: Path) -> None:
-    """The journal is created where the line says."""
     line = SERVE_A_JOURNAL.replace("/var/lib/pushup", str(tmp_path))
     with running(tmp_path / "log", flags(line)) as server, server.caller() as caller:
         caller.publish(["news"], 1)

@@ -62,7 +62,6 @@ def problem_of(exchange: RecordingExchange) -> tuple[int, str]:
 
 
 def test_a_poll_waits_for_the_decision(node: AuthorizedNode) -> None:
-    """A poll without a ticket is authorized first, and its answer contains a ticket."""
     node.publish("a", data=1)
     exchange = node.begin_poll("channel=b&channel=a&cursor=earliest", cookie="session=x")
     assert node.application.asked == [(("b", "a"), {b"cookie": b"session=x"})]
@@ -88,7 +87,6 @@ def test_a_poll_in_a_body(node: AuthorizedNode) -> None:
 
 
 def test_a_decision_at_once(node: AuthorizedNode) -> None:
-    """An application may decide immediately."""
     node.application.at_once = lambda channels: 60.0
     assert "ticket" in body_of(node.begin_poll("channel=a&timeout=0"))
     node.application.at_once = lambda channels: Forbidden("no")
@@ -98,7 +96,6 @@ def test_a_decision_at_once(node: AuthorizedNode) -> None:
 
 
 def test_the_ticket_comes_with_the_answer_to_a_held_poll(node: AuthorizedNode) -> None:
-    """A poll that is held after its authorization gets message and ticket together."""
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.allow()
     assert isinstance(exchange.held, GrantedPoll)
@@ -111,7 +108,6 @@ def test_the_ticket_comes_with_the_answer_to_a_held_poll(node: AuthorizedNode) -
 
 
 def test_a_message_published_during_the_authorization(node: AuthorizedNode) -> None:
-    """The poll gets a message that was published while the application was asked."""
     exchange = node.begin_poll(f"channel=a&timeout=20&cursor={node.state.cursor}")
     node.publish("a", data="meanwhile")
     assert not exchange.responses
@@ -143,7 +139,6 @@ def test_equal_answers_stay_one_object(node: AuthorizedNode) -> None:
 
 @pytest.mark.parametrize("ticket", ["", "x", "1800000060." + "A" * 32, "1800000000.1800000060.." + "A" * 32])
 def test_a_bad_ticket_is_treated_as_none(node: AuthorizedNode, ticket: str) -> None:
-    """A poll with an invalid ticket is authorized again."""
     exchange = node.begin_poll("channel=a&timeout=0", ticket)
     assert len(node.application.asked) == 1
     node.application.allow()
@@ -161,7 +156,6 @@ def test_a_ticket_for_other_channels(node: AuthorizedNode) -> None:
 
 
 def test_asked_again_when_the_ticket_has_expired(node: AuthorizedNode) -> None:
-    """The client is authorized again and gets a new ticket."""
     node.application.at_once = lambda channels: float(SECONDS)
     ticket = body_of(node.begin_poll("channel=a&timeout=0"))["ticket"]
     node.clock.advance(SECONDS - 0.001)
@@ -209,7 +203,6 @@ def test_an_unexpected_error(node: AuthorizedNode, logged_failures: list[str]) -
 
 
 def test_bad_parameters_are_not_asked_about(node: AuthorizedNode) -> None:
-    """A malformed poll is refused before the application is asked."""
     assert problem_of(node.begin_poll("channel=a&timeout=-1")) == (400, "bad-request")
     assert problem_of(node.begin_poll("")) == (400, "bad-request")
     assert node.application.asked == []
@@ -333,7 +326,6 @@ def test_a_jump_of_the_clock_of_tickets(node: AuthorizedNode, jump: float, is_va
 
 
 def test_a_timeout_before_the_ticket_expires(node: AuthorizedNode) -> None:
-    """A poll that times out first is answered as usual."""
     exchange = node.begin_poll("channel=a&timeout=20", node.ticket("a"))
     node.clock.advance(20.0)
     assert data_of(exchange) == []
@@ -353,7 +345,6 @@ def test_the_cursor_stays_valid(node: AuthorizedNode) -> None:
 
 
 def test_a_message_just_before_the_end(node: AuthorizedNode) -> None:
-    """A message published while the ticket is valid is delivered."""
     exchange = node.begin_poll("channel=a&timeout=100", node.ticket("a"))
     node.clock.advance(SECONDS - 0.001)
     node.publish("a", data="just in time")
@@ -378,7 +369,6 @@ def test_a_message_delivered_too_late(node: AuthorizedNode) -> None:
 
 
 def test_each_poll_ends_with_its_own_ticket(node: AuthorizedNode) -> None:
-    """Polls on one channel with different tickets each end when their own expires."""
     ends = {}
     for seconds in (30, 10, 20):
         ticket = node.tickets.seal(("a",), issued_at=0, expires=int(node.clock.seconds()) + seconds, subject="")
@@ -420,7 +410,6 @@ def test_a_client_that_disconnects_while_it_is_held(node: AuthorizedNode) -> Non
 
 
 def test_a_decision_while_the_node_drains(node: AuthorizedNode) -> None:
-    """A poll that is authorized while the node stops is answered at once, with its ticket."""
     exchange = node.begin_poll("channel=a&timeout=20")
     node.node.drain(0.0)
     node.application.allow()
@@ -451,7 +440,6 @@ def test_polls_awaiting_a_decision_are_limited_by_bytes() -> None:
 
 @pytest.mark.parametrize("go", [Client.end, Client.reset])
 def test_a_connection_that_ends_during_the_authorization(go: Callable[[Client], None]) -> None:
-    """When the client closes or resets its connection, the authorization is cancelled and the connection closed."""
     connected = Connected()
     client = connected.poll()
     go(client)
@@ -565,7 +553,6 @@ def test_a_stream_that_is_refused(node: AuthorizedNode) -> None:
 
 
 def test_a_client_of_a_stream_that_leaves_while_it_is_asked_about(node: AuthorizedNode) -> None:
-    """The question is cancelled."""
     exchange = node.begin("GET", "/v1/events?channel=a")
     assert exchange.held is not None
     node.api.abandon(exchange.held)

@@ -80,7 +80,6 @@ def copied(parts: Iterable[bytes], path: Path) -> ReplicatedState:
 
 
 def test_everything_is_in_it(node: InMemoryNode, tmp_path: Path) -> None:
-    """Messages, channels, keys: the copy is the state."""
     publish(node, 700)
     publish(node, 3, "b")
     exchange = begun(node)

@@ -109,7 +109,6 @@ def test_query_and_json_are_the_same_poll(
     ],
 )
 def test_bad_parameters_are_named(reader: PollReader, query: bytes, field: str) -> None:
-    """The error for a bad query parameter names it."""
     for _ in range(2):
         with pytest.raises(BadRequest) as caught:
             reader.from_query(query)
@@ -139,7 +138,6 @@ def test_bad_parameters_are_named(reader: PollReader, query: bytes, field: str) 
     ],
 )
 def test_bad_fields_are_named(reader: PollReader, body: object, field: str | None) -> None:
-    """The error for a bad field of a JSON poll names it."""
     with pytest.raises(BadRequest) as caught:
         reader.from_body(json.dumps(body).encode())
     assert caught.value.field == field
@@ -159,7 +157,6 @@ def test_invalid_json_is_refused(reader: PollReader, body: bytes) -> None:
 
 @pytest.mark.parametrize("query", [b"channel=%FF", b"channel=\xff", b"%C3=a", b"channel=%ed%a0%80"])
 def test_a_query_is_utf8(reader: PollReader, query: bytes) -> None:
-    """A query string that is not UTF-8 is a bad request."""
     with pytest.raises(BadRequest):
         reader.from_query(query)
 

@@ -136,7 +136,6 @@ def test_lines_of_json(node: InMemoryNode) -> None:
     ],
 )  # fmt: skip
 def test_accept(node: InMemoryNode, accept: str, content_type: bytes | None) -> None:
-    """The client gets the format that it prefers, or 406."""
     (response,) = node.begin("GET", "/v1/events?channel=a", accept=accept).responses
     if content_type is None:
         assert (response.status, json.loads(response.body)["field"]) == (406, "Accept")
@@ -387,7 +386,6 @@ def test_a_channel_that_is_closed_and_opened_again_at_once(node: InMemoryNode, f
 
 
 def test_equal_events_are_encoded_once(node: InMemoryNode) -> None:
-    """A message for many streams is one object of bytes."""
     first, second = (open_stream(node, "channel=a&cursor=e-0") for _ in range(2))
     first.written = second.written = b""
     node.publish("a", data=1)
