@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 from email.utils import formatdate
-from typing import NamedTuple
 
 import pytest
 
@@ -14,47 +13,22 @@ from pushup.net.edge import Edge
 from pushup.net.edge_limits import EdgeLimits, RequestLimits
 from pushup.net.wait.demultiplexer import Watched
 from pushup.testing.in_memory import InMemoryDemultiplexer, InMemoryReactor
-from tests.net.in_memory_node import InMemoryNode
-from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock
+from tests.net.in_memory_node import InMemoryNode, behind_an_edge
+from tests.net.in_memory_server import START, InMemoryServer, make_clock
 from tests.net.scripted_application import ScriptedApplication, get, serve
 
 
-class Whole(NamedTuple):
-    """A node behind its edge."""
-
-    node: InMemoryNode
-    server: InMemoryServer
-
-    def connect(self, capacity: int | None = None) -> Client:
-        return self.server.connect(capacity)
-
-
-def whole(limits: EdgeLimits | None = None, cors_origins: tuple[str, ...] = ()) -> Whole:
-    clock, demultiplexer = make_clock(), InMemoryDemultiplexer()
-    node = InMemoryNode(clock=clock, soon=demultiplexer.soon, cors_origins=cors_origins)
-    server = InMemoryServer(
-        node.api,
-        clock=clock,
-        demultiplexer=demultiplexer,
-        limits=limits,
-    )
-    return Whole(node, server)
-
-
-def post(target: bytes, body: bytes, fields: bytes = b"") -> bytes:
-    return b"POST %b HTTP/1.1\r\nHost: a\r\n%bContent-Length: %d\r\n\r\n%b" % (target, fields, len(body), body)
-
-
-MESSAGE = post(b"/v1/messages", b'{"channels": ["a"], "data": "hello"}')
+_BODY = b'{"channels": ["a"], "data": "hello"}'
+MESSAGE = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
 
 
 def test_from_publication_to_clients() -> None:
     """Every waiting client gets a published message, in the same bytes."""
-    parts = whole()
-    waiting = [parts.connect() for _ in range(700)]
+    _, server = behind_an_edge()
+    waiting = [server.connect() for _ in range(700)]
     for client in waiting:
         client.send(get(b"/v1/poll?channel=a&cursor=now"))
-    publisher = parts.connect()
+    publisher = server.connect()
     publisher.send(MESSAGE)
     assert publisher.reply().status == 201
     taken = {client.take() for client in waiting}
@@ -65,7 +39,7 @@ def test_from_publication_to_clients() -> None:
 
 
 def test_nothing_leaks() -> None:
-    parts = whole()
+    node, server = behind_an_edge()
     poll = get(b"/v1/poll?channel=a&channel=b&cursor=now&timeout=20")
     bad, last = b"NONSENSE\r\n\r\n", get(b"/v1/poll?channel=a&cursor=now", b"Connection: close\r\n")
     ways = [b"", b"GET", poll, poll + poll, poll + MESSAGE, MESSAGE + poll, bad, poll + bad, last]
@@ -73,33 +47,33 @@ def test_nothing_leaks() -> None:
     for way in ways:
         for leave in ("end", "reset", "stay"):
             for capacity in (None, 50):
-                client = parts.connect(capacity)
+                client = server.connect(capacity)
                 client.send(way)
                 clients.append((client, leave))
-    assert parts.node.polls.count > 0
+    assert node.polls.count > 0
     for client, leave in clients:
         if leave != "stay" and not client.closed():
             getattr(client, leave)()
-    parts.server.advance(30)
+    server.advance(30)
     for client, _ in clients:
         if not client.closed():
             client.reset()
-    assert parts.server.edge.connection_count == 0
-    assert parts.server.demultiplexer.wanted == {}
-    assert parts.node.polls.count == 0
-    parts.node.check()
+    assert server.edge.connection_count == 0
+    assert server.demultiplexer.wanted == {}
+    assert node.polls.count == 0
+    node.check()
 
 
 def test_a_cursor_in_the_second_segment() -> None:
     """A stream whose head is known, but for the cursor that arrives with the next segment, continues there."""
-    parts = whole()
+    _, server = behind_an_edge()
     head = b"GET /v1/events?channel=a HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream"
-    parts.connect().send(head + b"\r\n\r\n")
-    publisher = parts.connect()
+    server.connect().send(head + b"\r\n\r\n")
+    publisher = server.connect()
     publisher.send(get(b"/v1/cursor"))
     cursor = json.loads(publisher.reply().body)["cursor"].encode()
     publisher.send(MESSAGE)
-    client = parts.connect()
+    client = server.connect()
     client.send(head)
     assert client.take() == b""
     client.send(b"\r\nLast-Event-ID: %b\r\n\r\n" % cursor)
@@ -108,12 +82,13 @@ def test_a_cursor_in_the_second_segment() -> None:
 
 def test_the_date_is_of_the_wall_clock() -> None:
     """It follows that clock within a second, and timeouts do not."""
-    parts, wall = whole(), [START]
-    parts.server.wall = lambda: wall[0]
-    client = parts.connect()
+    _, server = behind_an_edge()
+    wall = [START]
+    server.wall = lambda: wall[0]
+    client = server.connect()
     for ahead in (3600.0, -3600.0):
         wall[0] = START + ahead
-        parts.server.advance(1.0)
+        server.advance(1.0)
         client.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
         assert client.reply().headers["date"] == formatdate(START + ahead, usegmt=True)
     assert not client.closed()
@@ -209,7 +184,8 @@ ALLOWED, OTHER = b"https://app.example", b"https://evil.example"
 def test_a_page_of_another_origin() -> None:
     """It may read answers, errors and preflights. (Which pages may: test_cors.py.)"""
     field = b"Origin: %b\r\n" % ALLOWED
-    client = whole(cors_origins=("https://app.example",)).connect()
+    _, server = behind_an_edge(cors_origins=("https://app.example",))
+    client = server.connect()
     client.send(
         get(b"/v1/poll?channel=a&timeout=0", field)
         + get(b"/v1/poll", field)
@@ -225,11 +201,11 @@ def test_a_page_of_another_origin() -> None:
 
 
 def test_an_answer_for_each_origin() -> None:
-    parts = whole(cors_origins=("https://app.example",))
-    clients = [parts.connect() for _ in range(3)]
+    _, server = behind_an_edge(cors_origins=("https://app.example",))
+    clients = [server.connect() for _ in range(3)]
     for client, origin in zip(clients, (ALLOWED, OTHER, None), strict=True):
         client.send(get(b"/v1/poll?channel=a", b"Origin: %b\r\n" % origin if origin else b""))
-    parts.connect().send(MESSAGE)
+    server.connect().send(MESSAGE)
     replies = [client.reply() for client in clients]
     assert [reply.headers.get("access-control-allow-origin") for reply in replies] == [
         "https://app.example",

@@ -379,28 +379,14 @@ def test_stopping_while_an_authorizer_function_hangs(serve: Serve, tmp_path: Pat
     ("authorizer", "said"),
     [
         ("no_such_module:f", "cannot import 'no_such_module': ModuleNotFoundError"),
-        ("mine:g", "there is no function 'g' in 'mine'"),
-        ("mine:number", "there is no function 'number' in 'mine'"),
-        ("mine", "'mine' is not of the form package.module:function"),
         ("broken:f", "cannot import 'broken': ZeroDivisionError"),
         ("wrong:f", "cannot import 'wrong': SyntaxError"),
         ("exits:f", "cannot import 'exits': SystemExit"),
-        ("mine:waits", "'waits' in 'mine' must be a plain function"),
-        ("mine:old", "'old' in 'mine' must take two arguments: old(channels, headers)"),
     ],
 )
 @pytest.mark.parametrize("command", ["serve", "check-config"])
 def test_unusable_authorizer_function(tmp_path: Path, command: str, authorizer: str, said: str) -> None:
     """A server whose authorizer is unusable does not start and prints why on one line; so does check-config."""
-    write_module(
-        tmp_path,
-        """
-        number = 5
-        def f(channels, headers): return True
-        def old(channels): return True
-        async def waits(channels, headers): return True
-        """,
-    )
     write_module(tmp_path, "1 / 0\n", "broken")
     write_module(tmp_path, "def f(:\n", "wrong")
     write_module(tmp_path, "import sys\nsys.exit(0)\n", "exits")
