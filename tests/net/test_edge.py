@@ -17,7 +17,6 @@ from tests.net.in_memory_node import InMemoryNode, behind_an_edge
 from tests.net.in_memory_server import START, InMemoryServer, make_clock
 from tests.net.scripted_application import ScriptedApplication, get, serve
 
-
 _BODY = b'{"channels": ["a"], "data": "hello"}'
 MESSAGE = b"POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
 
