@@ -605,4 +605,3 @@ def test_a_token_that_no_header_field_can_have(node: AuthorizedNode, token: str)
     both = node.call("POST", "/v1/poll", {"channels": ["a"], "token": "x"}, authorization="Bearer y")
     assert both.status == 400
     assert node.application.asked == []
-
