@@ -32,12 +32,14 @@ from pushup.net.api.quotas import Quotas, QuotaSettings
 from pushup.net.api.schemas import PollLimits, PublicationLimits, StreamLimits
 from pushup.net.api.streaming import Streaming
 from pushup.net.application_interface import NO_ROUTE, Client, Exchange, Held, Streamed
+from pushup.net.edge_limits import EdgeLimits
 from pushup.net.requests_and_responses import Request, Response
 from pushup.node.node import Node
 from pushup.node.node_metrics import node_metrics
+from pushup.testing.in_memory import InMemoryDemultiplexer
 from tests.metric_values import value_of
 from tests.net.event_reader import Event, read_chunks, read_events
-from tests.net.in_memory_server import make_clock
+from tests.net.in_memory_server import InMemoryServer, make_clock
 
 CLIENT = Client("127.0.0.1", 50000)
 
@@ -283,6 +285,13 @@ class InMemoryNode:
         assert result.status == 201, result
         self.run()
         return result
+
+
+def behind_an_edge(edge_limits: EdgeLimits | None = None, **others: Any) -> tuple[InMemoryNode, InMemoryServer]:
+    """A node, and the edge in front of it, with one clock and one demultiplexer; `others`: arguments of the node."""
+    clock, demultiplexer = make_clock(), InMemoryDemultiplexer()
+    node = InMemoryNode(clock=clock, soon=demultiplexer.soon, **others)
+    return node, InMemoryServer(node.api, clock=clock, demultiplexer=demultiplexer, limits=edge_limits)
 
 
 def waiting_poll(channel: str = "a", timeout: float = 25.0, selection: Selection | None = None) -> Poll:

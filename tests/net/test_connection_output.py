@@ -20,7 +20,6 @@ def server() -> ScriptedServer:
 
 @pytest.mark.parametrize("step", [1, 7, 300])
 def test_bytes_that_the_kernel_refuses_are_sent_later(server: ScriptedServer, step: int) -> None:
-    """A response that the kernel accepts in small parts arrives complete, and then the next request is served."""
     client = server.connect(capacity=0)
     client.send(get(b"/first") + get(b"/second"))
     assert server.application.targets == [b"/first"]
@@ -33,7 +32,6 @@ def test_bytes_that_the_kernel_refuses_are_sent_later(server: ScriptedServer, st
 
 
 def test_writing_is_watched_only_while_there_is_something_to_write(server: ScriptedServer) -> None:
-    """The demultiplexer watches for writability exactly while there are unsent bytes."""
     client = server.connect(capacity=50)
     client.send(get(b"/a"))
     assert list(server.demultiplexer.wanted.values()) == [(True, True)]
@@ -74,7 +72,6 @@ def test_a_client_that_does_not_read_costs_bounded_memory(server: ScriptedServer
 
 
 def test_a_client_that_resumes_reading_gets_everything(server: ScriptedServer) -> None:
-    """A pipeline that was paused for a slow client is served completely when the client reads again."""
     client = server.connect(capacity=10)
     for _ in range(3 * PIPELINE_LIMIT):
         client.send(get(b"/big"))
@@ -85,7 +82,6 @@ def test_a_client_that_resumes_reading_gets_everything(server: ScriptedServer) -
 
 
 def test_a_stuck_client_is_disconnected(server: ScriptedServer) -> None:
-    """A client that accepts no byte for the idle timeout is disconnected."""
     client = server.connect(capacity=10)
     client.send(get(b"/big"))
     server.advance(LIMITS.idle_timeout_seconds)
@@ -96,7 +92,6 @@ def test_a_stuck_client_is_disconnected(server: ScriptedServer) -> None:
 
 
 def test_a_slow_client_stays_connected(server: ScriptedServer) -> None:
-    """A client that accepts some bytes now and then is not disconnected."""
     client = server.connect(capacity=10)
     client.send(get(b"/big"))
     for _ in range(10):

@@ -40,7 +40,6 @@ TRIED = {
 
 @pytest.mark.parametrize("parts", TRIED.values(), ids=TRIED.keys())
 def test_no_cycles(no_collector: None, parts: list[bytes]) -> None:
-    """When a client has left, nothing of it remains for the garbage collector."""
     server = serve()
     clients = []
     for number in range(21):

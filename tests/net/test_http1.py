@@ -87,7 +87,6 @@ def test_the_split_does_not_matter(data: bytes, places: list[int]) -> None:
 @given(data=st.binary(max_size=200), places=_places)
 @quick
 def test_the_split_of_anything_does_not_matter(data: bytes, places: list[int]) -> None:
-    """However bytes that are barely HTTP are split, the result is the same."""
     whole = read([data], AMPLE)
     for parts in (cut(data, places), cut(data, _every_place)):
         split = read(parts, AMPLE)
@@ -165,7 +164,6 @@ def _write(
 def test_valid_requests_are_read_as_sent(
     sound: list[tuple[bytes, bytes, dict[bytes, bytes], bytes | None, list[int]]], places: list[int]
 ) -> None:
-    """Requests that follow the RFC are read as intended, each with exactly its own headers and body."""
     written = [_write(*request) for request in sound]
     split = read(cut(b"".join(data for data, _ in written), places), AMPLE)
     assert split.error is None

@@ -98,7 +98,6 @@ def test_the_documentation_matches_the_table() -> None:
 
 
 def test_a_problem_without_a_field() -> None:
-    """If no field is at fault, the problem names none."""
     assert "field" not in _body(BadRequest("wrong"))
 
 

@@ -117,7 +117,6 @@ class Opened:
 
 
 def test_all_addresses_are_opened() -> None:
-    """In their order."""
     opened = Opened()
     assert [sock.getsockname() for sock in open_sockets(["a", "b"], opened)] == ["a", "b"]
     assert [sock.is_closed for sock in opened.sockets] == [False, False]
@@ -211,7 +210,6 @@ def test_closing_when_no_descriptor_is_left(logged_failures: list[str]) -> None:
 
 
 def test_closing_after_the_path_has_gone(tmp_path: Path) -> None:
-    """Is no error."""
     sock = Listening(str(tmp_path / "gone"))
     Door(sock).listener.close()
     assert sock.is_closed
@@ -245,7 +243,6 @@ def test_closing_while_accepting_pauses(logged_failures: list[str]) -> None:
 
 
 def test_a_client_that_has_left_is_skipped() -> None:
-    """The next one is accepted in the same turn."""
     sock = Listening(clients=1)
     sock.errors = [OSError(errno.ECONNABORTED, "gone")]
     door = Door(sock)
@@ -254,7 +251,6 @@ def test_a_client_that_has_left_is_skipped() -> None:
 
 
 def test_a_connection_that_cannot_be_served_is_closed(logged_failures: list[str]) -> None:
-    """And the others are accepted."""
     door = Door(Listening(clients=2))
 
     def fails(sock: Accepted) -> None:

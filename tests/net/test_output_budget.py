@@ -11,10 +11,10 @@ import pytest
 from pushup.core.limits import Limits
 from pushup.net.edge_limits import EdgeLimits
 from pushup.net.output_buffer import BUFFER_BYTES, HOLDER_BYTES, PART_OVERHEAD_BYTES, RELIEF, OutputBudget, OutputBuffer
-from pushup.testing.in_memory import InMemoryDemultiplexer, InMemorySocket
+from pushup.testing.in_memory import InMemorySocket
 from tests.net.event_reader import Event, cursor_of, data_of, read_events
-from tests.net.in_memory_node import InMemoryNode
-from tests.net.in_memory_server import Client, InMemoryServer, make_clock
+from tests.net.in_memory_node import behind_an_edge
+from tests.net.in_memory_server import Client
 from tests.net.observed_log import logged_at
 from tests.net.scripted_application import get
 
@@ -153,11 +153,7 @@ class Streams:
     """A node with streams that follow `all` and a channel of their own each, so that no two get the same bytes."""
 
     def __init__(self, **limits: int) -> None:
-        clock, demultiplexer = make_clock(), InMemoryDemultiplexer()
-        self.node = InMemoryNode(clock=clock, soon=demultiplexer.soon, limits=Limits(retention_messages=10_000))
-        self.server = InMemoryServer(
-            self.node.api, clock=clock, demultiplexer=demultiplexer, limits=EdgeLimits(**limits)
-        )
+        self.node, self.server = behind_an_edge(EdgeLimits(**limits), limits=Limits(retention_messages=10_000))
 
     def follow(self, number: int, capacity: int | None = None, cursor: str = "") -> Client:
         client = self.server.connect(capacity)

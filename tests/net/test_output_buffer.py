@@ -50,7 +50,6 @@ def test_more_can_be_added_in_between() -> None:
 
 
 def test_limit() -> None:
-    """Exactly the limit fits; one byte more does not, until some bytes were sent."""
     buffer, kernel = new_buffer(10), InMemorySocket(capacity=4)
     assert buffer.append(b"x" * 10)
     assert buffer.write(kernel.send) == 4
@@ -59,7 +58,6 @@ def test_limit() -> None:
 
 
 def test_a_broken_connection_is_reported() -> None:
-    """An error raised by `send` is passed on."""
     buffer, kernel = new_buffer(10), InMemorySocket()
     kernel.broken = True
     buffer.append(b"x")

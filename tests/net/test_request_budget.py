@@ -40,7 +40,6 @@ def test_a_request_is_refused_as_soon_as_its_head_is_complete(head: bytes) -> No
 @pytest.mark.parametrize("head", [post(b"/refused", 1, ORIGIN), post(b"/small", 101, ORIGIN)])
 @pytest.mark.parametrize("before", [b"", get(b"/before")])
 def test_scripts_may_read_why_a_request_is_refused(before: bytes, head: bytes) -> None:
-    """The response has CORS headers like any other."""
     server = serve(cors_origins=["https://example.org"])
     client = server.connect()
     client.send(before + head)
@@ -49,7 +48,6 @@ def test_scripts_may_read_why_a_request_is_refused(before: bytes, head: bytes) -
 
 
 def test_scripts_may_read_that_a_request_took_too_long() -> None:
-    """A 408 has CORS headers like any other response."""
     server = serve(cors_origins=["https://example.org"])
     client = server.connect()
     client.send(post(b"/echo", BODY, ORIGIN))
@@ -59,7 +57,6 @@ def test_scripts_may_read_that_a_request_took_too_long() -> None:
 
 
 def test_a_head_request_is_refused_without_a_body() -> None:
-    """As with every response to HEAD, there is no body."""
     server = serve()
     client = server.connect()
     client.send(get(b"/refused", b"Content-Length: 1\r\n", b"HEAD"))
@@ -67,7 +64,6 @@ def test_a_head_request_is_refused_without_a_body() -> None:
 
 
 def test_a_request_behind_a_held_poll_is_refused_in_order() -> None:
-    """The poll stays held and is answered as usual."""
     server = serve()
     client = server.connect()
     client.send(get(b"/held") + post(b"/refused", BODY))
@@ -82,7 +78,6 @@ def test_a_request_behind_a_held_poll_is_refused_in_order() -> None:
     [get(b"/refused"), get(b"/refused", b"Content-Length: 0\r\n"), get(b"/refused", b"Expect: 100-continue\r\n")],
 )
 def test_without_a_body_the_application_answers(head: bytes) -> None:
-    """A request without a body reaches the application, and the connection stays open."""
     server = serve()
     client = server.connect()
     client.send(head)

@@ -14,9 +14,9 @@ from pushup.net.log_throttle import LOG_SECONDS
 from pushup.net.proxies import TrustedProxies
 from pushup.net.requests_and_responses import Response
 from pushup.net.reserve import OPERATOR_PATHS, RESERVED_CONNECTIONS
-from pushup.testing.in_memory import InMemoryDemultiplexer, InMemoryListeningSocket, InMemorySocket
-from tests.net.in_memory_node import InMemoryNode
-from tests.net.in_memory_server import START, Client, InMemoryServer, make_clock
+from pushup.testing.in_memory import InMemoryListeningSocket, InMemorySocket
+from tests.net.in_memory_node import behind_an_edge
+from tests.net.in_memory_server import START, Client, InMemoryServer
 from tests.net.observed_log import logged_at
 from tests.net.scripted_application import ScriptedApplication, get, serve
 
@@ -35,10 +35,7 @@ def publication(size: int) -> bytes:
 @pytest.fixture
 def server() -> InMemoryServer:
     """A server whose clients take all its connections with held polls."""
-    clock, demultiplexer = make_clock(), InMemoryDemultiplexer()
-    node = InMemoryNode(clock=clock, soon=demultiplexer.soon)
-    limits = EdgeLimits(connections_limit=LIMIT)
-    server = InMemoryServer(node.api, clock=clock, demultiplexer=demultiplexer, limits=limits)
+    _, server = behind_an_edge(EdgeLimits(connections_limit=LIMIT))
     for _ in range(LIMIT):
         server.connect().send(POLL)
     return server

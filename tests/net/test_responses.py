@@ -48,7 +48,6 @@ def test_an_answer(writer: ResponseWriter) -> None:
 
 
 def test_head(writer: ResponseWriter) -> None:
-    """The response to HEAD has the length of the body and no body."""
     head, usual = ResponseOptions(head_only=True), None
     for data, whole in (
         (writer.answer(EMPTY, head), writer.answer(EMPTY, usual)),
@@ -67,7 +66,6 @@ def test_no_content(writer: ResponseWriter, options: ResponseOptions | None) -> 
 
 
 def test_options(writer: ResponseWriter) -> None:
-    """On request a response closes the connection, and has the given header fields."""
     options = ResponseOptions(close=True, headers=((b"Vary", b"Origin"),))
     for data in (writer.answer(EMPTY, options), writer.response(Response(200, b"{}"), options)):
         headers = read(data).headers
@@ -76,7 +74,6 @@ def test_options(writer: ResponseWriter) -> None:
 
 
 def test_equal_answers_are_encoded_once(writer: ResponseWriter) -> None:
-    """One answer with the same options is encoded to one bytes object; another answer is not."""
     close = ResponseOptions(close=True)
     first, closing = writer.answer(EMPTY, None), writer.answer(EMPTY, close)
     assert writer.answer(EMPTY, None) is first

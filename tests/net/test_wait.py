@@ -125,7 +125,6 @@ def parts(request: pytest.FixtureRequest) -> Iterator[Parts]:
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_nothing_is_registered_before_the_start(strategy: str) -> None:
-    """Creating a demultiplexer does not touch the reactor, and closing it leaves nothing behind."""
     reactor = FakeReactor()
     demultiplexer = STRATEGIES[strategy](reactor)
     assert reactor.readers == []
@@ -175,7 +174,6 @@ def test_writing_is_reported_while_it_is_wanted(parts: Parts) -> None:
 
 
 def test_an_error_ends_one_connection(parts: Parts, logged_failures: list[str]) -> None:
-    """The error is logged once, that connection is closed, and the others are served."""
     failing, other = parts.connect(), parts.connect()
     failing.peer.send(b"fail")
     other.peer.send(b"abc")
@@ -295,7 +293,6 @@ def waiting() -> Iterator[Parts]:
 
 
 def test_a_turn_waits_until_a_timer_is_due(waiting: Parts) -> None:
-    """If nothing else happens."""
     waiting.reactor.next_timer = 0.02
     waiting.connect().peer.send(b"abc")
     assert 0.02 <= waiting.read_all() < 2
@@ -377,7 +374,6 @@ def test_the_longest_turn(waiting: Parts) -> None:
 
 
 def test_a_deferred_call_that_fails(logged_failures: list[str]) -> None:
-    """The failure is logged, and the next call is made."""
     parts = Parts(EpollDemultiplexer)
     calls: list[str] = []
     parts.demultiplexer.soon(lambda: 1 // 0)  # type: ignore[arg-type]

@@ -173,8 +173,7 @@ def results(victim: str, answers: int, folder: Path, *, page: bool = False, seed
             elif victim == "worker":
                 draw.choice(server.process.children()).kill()
             else:
-                server.signal(signal.SIGKILL)
-                server.wait()
+                server.end(signal.SIGKILL)
                 server = start()
 
         for number in range(answers * ATTEMPTS):

@@ -87,6 +87,11 @@ class Server:
         """Wait until this many polls are held."""
         wait_until(lambda: self.metric("held_polls") == count, f"{count} held polls")
 
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it with a signal; after a request to stop, it must exit with 0."""
+        self.signal(number)
+        assert self.wait() == (0 if number == signal.SIGTERM else -number)
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

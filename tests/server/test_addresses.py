@@ -52,13 +52,11 @@ def test_unix_socket(serve: Serve, tmp_path: Path) -> None:
             caller.publish(["a"], 1)
             assert len(caller.poll("a")["messages"]) == 1
         assert stat.S_ISSOCK(path.stat().st_mode)
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
     assert not path.exists()
 
 
 def test_stale_unix_socket_is_replaced(serve: Serve, tmp_path: Path) -> None:
-    """The socket file of a killed server does not prevent the next one from starting."""
     path = tmp_path / "pushup.sock"
     with serve("--listen", f"unix:{path}"):
         pass
@@ -84,21 +82,18 @@ def test_unix_socket_in_use_is_refused(serve: Serve, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("/nowhere/at/all.sock", "/nowhere/at does not exist; create it first"),
         ("/tmp/" + "x" * 150, "too long"),
         ("", "unix:"),
     ],
-    ids=["no directory", "too long", "empty"],
+    ids=["too long", "empty"],
 )
 def test_impossible_unix_socket_is_refused(path: str, reason: str) -> None:
-    """A path that cannot be a socket is refused with the reason."""
     said = refusal("--listen", f"unix:{path}")
     assert reason in said
     assert "None" not in said
 
 
 def test_several_addresses(serve: Serve, tmp_path: Path) -> None:
-    """With several --listen, the same node serves each address."""
     flags = ("--listen", "127.0.0.1:0", "--listen", "127.0.0.2:0", "--listen", f"unix:{tmp_path}/s")
     with serve(*flags) as server:
         assert len(server.addresses) == 3
@@ -128,8 +123,7 @@ def test_port_can_be_reused_at_once(serve: Serve) -> None:
     with serve("--listen", address) as server, server.connect() as client:
         client.send(get("/healthz"))
         assert client.read_response().status == 200
-        server.process.kill()
-        server.wait()
+        server.end(signal.SIGKILL)
         with serve("--listen", address) as again, again.caller() as caller:
             assert caller.call("GET", "/healthz").status == 200
 
@@ -138,11 +132,3 @@ def test_port_can_be_reused_at_once(serve: Serve) -> None:
 def test_invalid_address_is_refused(address: str) -> None:
     """The error shows the syntax of an address."""
     assert "write 127.0.0.1:8080" in refusal("--listen", address)
-
-
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-def test_public_address_needs_keys(serve: Serve, address: str) -> None:
-    """Beyond loopback, a server refuses to start if anybody could publish."""
-    said = refusal("--listen", address)
-    assert "publish_keys" in said
-    assert "allow_public_without_keys" in said

@@ -122,8 +122,7 @@ def test_a_backup_while_messages_are_published(serve: Serve, path: Path, tmp_pat
         assert per_second > 20
         assert publishing.longest < 2
         everything = ids + publishing.ids
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
     found = verify(copy)
     restored = tmp_path / "restored"
     assert f"messages     {found.messages}, " in run("restore", str(copy), str(restored)).stdout
@@ -162,8 +161,7 @@ def test_a_server_that_is_killed_meanwhile(serve: Serve, path: Path, tmp_path: P
         ids = publish(caller, 10_000, size=3000)
         with begun(server, copy) as process:
             ids += publish(caller, 100)
-            server.signal(signal.SIGKILL)
-            server.wait()
+            server.end(signal.SIGKILL)
             process.send_signal(signal.SIGCONT)
             _, error = process.communicate(timeout=20)
             assert (process.returncode, error.startswith("Error: ")) == (1, True)
@@ -320,8 +318,7 @@ def test_restoring_an_older_backup(serve: Serve, path: Path, tmp_path: Path) -> 
         assert "in use by another server" in error_of("restore", str(copy), str(path))
         last = int(ids[-1].rpartition("-")[2])
         wait_until(lambda: json.loads(mark_path(path).read_bytes())["sequence"] == last, "the mark, a second behind")
-        server.signal(signal.SIGKILL)
-        server.wait()
+        server.end(signal.SIGKILL)
     assert "exists already" in error_of("restore", str(copy), str(path))
     path.unlink()
     path.with_name("journal-wal").unlink(missing_ok=True)

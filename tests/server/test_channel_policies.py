@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -83,8 +82,7 @@ def test_another_policy_at_a_restart(serve: Serve, tmp_path: Path) -> None:
         start = caller.cursor()
         caller.publish(["a:b"], 1)
         opened = caller.call("GET", "/v1/channels/a:b").value
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
     policy(tmp_path / "pushup.toml", "a:", retention_seconds='"10ms"', channel_ttl_seconds='"2h"')
     with serve(*flags) as server, server.caller() as caller:
         wait_until(lambda: kept(caller, "a:b", start) == ([], ["expired"]), "the message to expire")

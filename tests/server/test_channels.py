@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.server.caller import Caller, data_of
-from tests.server.conftest import Serve
+from tests.server.caller import Caller
 from tests.server.server_process import Server
 
 
@@ -37,30 +36,9 @@ def test_lifecycle_of_a_channel(caller: Caller, other: Caller, server: Server, c
         assert caller.call(method, f"/v1/channels/{channel}{path}").status == 404
 
 
-def test_channel_without_a_name_is_known_by_its_id(caller: Caller, channel: str) -> None:
-    """A created channel has a unique id that can be used to publish and poll."""
-    first, second = (caller.call("POST", "/v1/channels").value for _ in range(2))
-    assert first["id"] != second["id"]
-    caller.publish([str(first["id"])], "to an id")
-    assert data_of(caller.poll(str(first["id"]))) == ["to an id"]
-    assert data_of(caller.poll(str(second["id"]), timeout=0)) == []
-    assert caller.call("GET", "/v1/poll?channel=123").status == 404
-
-
 def test_idle_channel_closes(caller: Caller, other: Caller, channel: str) -> None:
-    """A channel without publications for its ttl closes, and its subscribers are told."""
     cursor = other.cursor()  # if it closes before the poll arrives, its client is told all the same
     created = caller.call("POST", "/v1/channels", {"name": channel, "ttl": 1})
     assert created.status == 201
     assert other.poll(channel, cursor=cursor, timeout=10)["closed"] == [channel]
     assert caller.call("GET", f"/v1/channels/{channel}").status == 404
-
-
-def test_strict_channels(serve: Serve) -> None:
-    """With `strict_channels`, a name that was not created can be neither polled nor published to."""
-    with serve(strict_channels="true") as server, server.caller() as caller:
-        assert caller.call("GET", "/v1/poll?channel=a").status == 404
-        assert caller.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}).status == 404
-        assert caller.call("POST", "/v1/channels", {"name": "a"}).status == 201
-        caller.publish(["a"], 1)
-        assert data_of(caller.poll("a")) == [1]

@@ -168,7 +168,6 @@ def test_an_interrupt_that_is_ignored(server: Server, channel: str) -> None:
 
 @TRANSPORTS
 def test_poll_reports_a_closed_channel(server: Server, channel: str, options: tuple[str, ...]) -> None:
-    """`poll` says on standard error that a channel was closed."""
     with server.caller() as caller:
         caller.publish([channel], 1)
         with started(server.url, "poll", *options, channel) as polling:
@@ -191,8 +190,7 @@ def test_poll_survives_a_restart(serve: Serve, options: tuple[str, ...]) -> None
             caller.publish(["a"], "before")
         assert polling.line()["data"] == "before"
         server.wait_for_held(1)
-        server.process.kill()
-        server.wait()
+        server.end(signal.SIGKILL)
         polling.error_line("retrying")
         with serve("--listen", address) as again, again.caller() as caller:
             assert "lost" in polling.error_line("gap")
@@ -242,7 +240,6 @@ def test_new_cluster_reports_what_redis_cannot_be() -> None:
 
 
 def test_channels(server: Server, channel: str) -> None:
-    """A channel is created, renewed, shown, listed and closed."""
     created = told(server, "channel", "create", channel, "--ttl", "100")[0]
     assert created["name"] == channel
     renewed = told(server, "channel", "renew", channel, "--ttl", "1000")[0]
@@ -327,8 +324,7 @@ def test_json_log(serve: Serve) -> None:
     with serve("--log-format", "json") as server, server.caller() as caller:
         caller.publish(["a"], 1)
         caller.close()
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
         lines = [json.loads(line) for line in server.log_lines()]
         assert all(line.keys() - {"fields"} == {"time", "level", "where", "text"} for line in lines)
         assert "stopped" in [line["text"] for line in lines]

@@ -120,8 +120,7 @@ def test_a_journal_whose_clock_was_ahead(machine: Machine, tmp_path: Path) -> No
     broadcast = f"journal:{tmp_path / 'journal'}"
     with machine.server(broadcast, ahead=3600.0) as server, server.caller() as caller:
         caller.publish(["a"], 1)
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
     with machine.server(broadcast) as server, server.caller() as caller:
         server.expect_log(BEHIND)
         caller.publish(["a"], 2)
@@ -137,8 +136,7 @@ def test_a_journal_whose_clock_goes_on_while_no_server_runs(machine: Machine, tm
         caller.publish(["a"], 0)
         cursor = caller.cursor()
         caller.publish(["a"], 1)
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
     with machine.server(broadcast, ahead=1000.0) as server, server.caller() as caller:
         wait_until(lambda: server.metric("cached_messages") == 0, "the messages to expire")
         answer = caller.poll("a", cursor=cursor, timeout=0)

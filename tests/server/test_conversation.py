@@ -11,13 +11,12 @@ import pytest
 
 from pushup import __version__
 from pushup.host.build_form import build
-from tests.server.caller import Caller, data_of, gaps_of
+from tests.server.caller import Caller, data_of
 from tests.server.conftest import Serve
 from tests.server.server_process import Server, wait_until
 
 
 def test_held_poll_gets_the_message(caller: Caller, other: Caller, server: Server, channel: str) -> None:
-    """A held poll is answered by the next publication on its channel."""
     caller.begin_poll(channel, cursor=caller.cursor())
     server.wait_for_held(1)
     published = other.publish([channel], {"text": "Grüße", "number": 1.5})
@@ -40,21 +39,11 @@ def test_held_poll_gets_the_message(caller: Caller, other: Caller, server: Serve
 
 
 def test_message_between_two_polls_is_not_missed(caller: Caller, other: Caller, channel: str) -> None:
-    """A message published between two polls of a client arrives with the next one."""
     first = caller.poll(channel, timeout=0)
     other.publish([channel], "between")
     second = caller.poll(channel, cursor=first["cursor"])
     assert data_of(second) == ["between"]
     assert data_of(caller.poll(channel, cursor=second["cursor"], timeout=0)) == []
-
-
-def test_poll_without_cursor_gets_all_that_is_cached(caller: Caller, channel: str) -> None:
-    """Without a cursor, or with `earliest`, a poll starts with the oldest message; with `now`, after the newest."""
-    for number in range(3):
-        caller.publish([channel], number)
-    assert data_of(caller.poll(channel)) == [0, 1, 2]
-    assert data_of(caller.poll(channel, cursor="earliest")) == [0, 1, 2]
-    assert data_of(caller.poll(channel, cursor="now", timeout=0)) == []
 
 
 def test_chain_of_cursors(caller: Caller, channel: str) -> None:
@@ -81,27 +70,6 @@ def test_several_channels_sorted_each_once(caller: Caller, channel: str) -> None
     assert [set(m["channels"]) for m in answer["messages"]] == [{b}, {a, b}, {a}, {b}]
 
 
-def test_poll_as_json(caller: Caller, channel: str) -> None:
-    """POST /v1/poll is the same poll, for more channels than fit into a URL."""
-    cursor = caller.cursor()
-    caller.publish([channel], "one")
-    caller.publish([channel], "two")
-    names = [channel] + [f"{channel}:{n}:{'long' * 50}" for n in range(90)]
-    reply = caller.call("POST", "/v1/poll", {"channels": names, "cursor": cursor, "limit": 1, "timeout": 5})
-    assert reply.status == 200
-    assert data_of(reply.value) == ["one"]
-    assert reply.value["more"] is True
-
-
-def test_channel_names_are_any_utf8(caller: Caller, channel: str) -> None:
-    """A name can contain spaces, slashes, punctuation and other alphabets, and is the same channel everywhere."""
-    name = f"tag:c++/100 %&=#?ж-{channel}"
-    caller.publish([name], 1)
-    assert data_of(caller.poll(name)) == [1]
-    quoted = "".join(f"%{byte:02X}" for byte in name.encode())
-    assert caller.call("GET", f"/v1/channels/{quoted}").value["name"] == name
-
-
 @pytest.mark.parametrize("as_text", [False, True], ids=["seconds", "rfc3339"])
 def test_time_range(caller: Caller, channel: str, as_text: bool) -> None:
     """`from` is inclusive, `to` exclusive; both are seconds since the epoch or RFC 3339."""
@@ -120,37 +88,6 @@ def test_time_range(caller: Caller, channel: str, as_text: bool) -> None:
         assert data_of(caller.poll(channel, from_=written(times[1]), to=written(times[3]))) == [1, 2]
 
 
-def test_limit_and_more(caller: Caller, channel: str) -> None:
-    """An answer holds at most `limit` messages; `more` tells the client to poll again at once."""
-    for number in range(7):
-        caller.publish([channel], number)
-    cursor = ""
-    seen: list[list[int]] = []
-    more: list[bool] = []
-    for _ in range(3):
-        answer = caller.poll(channel, cursor=cursor, limit=3)
-        cursor = answer["cursor"]
-        seen.append(data_of(answer))
-        more.append(answer["more"])
-    assert seen == [[0, 1, 2], [3, 4, 5], [6]]
-    assert more == [True, True, False]
-
-
-def test_answer_is_bounded_in_bytes(caller: Caller, channel: str) -> None:
-    """Large messages are split over several answers, all of them and in order."""
-    for number in range(12):
-        caller.publish([channel], f"{number:02}" + "x" * 60_000)
-    cursor, seen, answers = "", list[int](), 0
-    while len(seen) < 12:
-        answer = caller.poll(channel, cursor=cursor, timeout=0)
-        assert answer["messages"], seen
-        cursor = answer["cursor"]
-        seen += [int(data[:2]) for data in data_of(answer)]
-        answers += 1
-    assert seen == list(range(12))
-    assert answers >= 3
-
-
 def test_timeout_0_is_client_pull(caller: Caller, channel: str) -> None:
     """With `timeout=0`, a poll without messages is answered at once."""
     for _ in range(20):
@@ -166,49 +103,6 @@ def test_poll_that_times_out_is_a_normal_answer(caller: Caller, channel: str) ->
     assert time.monotonic() - before >= 0.8
     assert data_of(answer) == []
     assert answer["cursor"] != cursor
-
-
-def test_responses_may_not_be_cached(caller: Caller, channel: str) -> None:
-    """Answers are JSON with a Content-Length, may not be cached, and are not chunked."""
-    caller.begin_poll(channel, timeout=0)
-    reply = caller.finish()
-    assert reply.headers["Content-Type"] == "application/json"
-    assert reply.headers["Cache-Control"] == "no-store"
-    assert reply.headers["Content-Length"] == str(len(reply.text.encode()))
-    assert "Transfer-Encoding" not in reply.headers
-
-
-def test_batch_is_published_all_or_nothing(caller: Caller, channel: str) -> None:
-    """Messages in one publication get ids in order; one invalid message prevents all from being published."""
-    messages: list[dict[str, Any]] = [{"channels": [channel], "data": n} for n in range(5)]
-    reply = caller.call("POST", "/v1/messages", {"messages": messages})
-    assert reply.status == 201
-    answer = caller.poll(channel)
-    assert data_of(answer) == [0, 1, 2, 3, 4]
-    assert [m["id"] for m in answer["messages"]] == reply.value["ids"]
-    assert reply.value["cursor"] == answer["cursor"]
-    messages[3]["channels"] = []
-    reply = caller.call("POST", "/v1/messages", {"messages": messages})
-    assert reply.status == 400
-    assert reply.value["field"] == "messages[3].channels"
-    assert data_of(caller.poll(channel, cursor=answer["cursor"], timeout=0)) == []
-
-
-def test_idempotency_key(caller: Caller, channel: str) -> None:
-    """The same key publishes once and gets the same response each time; another key publishes again."""
-    first = caller.publish([channel], "paid", key=f"{channel}-1")
-    assert caller.publish([channel], "paid", key=f"{channel}-1") == first
-    second = caller.publish([channel], "paid", key=f"{channel}-2")
-    assert second["id"] != first["id"]
-    assert [m["id"] for m in caller.poll(channel)["messages"]] == [first["id"], second["id"]]
-
-
-def test_cursor_call_returns_the_current_cursor(caller: Caller, channel: str) -> None:
-    """A cursor from /v1/cursor, embedded in a page, leads to what was published after the page was rendered."""
-    caller.publish([channel], "in the page")
-    cursor = caller.cursor()
-    caller.publish([channel], "after it")
-    assert data_of(caller.poll(channel, cursor=cursor)) == ["after it"]
 
 
 def test_health_readiness_and_metrics(caller: Caller, server: Server, channel: str) -> None:
@@ -261,14 +155,3 @@ def test_the_age_of_the_oldest_message_is_a_metric(serve: Serve) -> None:
         assert server.metric("oldest_message_age_seconds") > 0.5
         caller.publish(["a"], "third")
         assert server.metric("oldest_message_age_seconds") <= time.monotonic() - before
-
-
-def test_expired_messages_are_reported_as_a_gap(serve: Serve) -> None:
-    """Messages older than the retention are dropped, and a client that had not seen them gets a gap."""
-    with serve(retention_seconds="1s") as server, server.caller() as caller:
-        cursor = caller.cursor()
-        caller.publish(["a"], "old")
-        wait_until(lambda: server.metric("cached_messages") == 0, "the message to expire")
-        answer = caller.poll("a", cursor=cursor, timeout=0)
-        assert gaps_of(answer) == [("a", "expired")]
-        assert caller.poll("a", cursor=answer["cursor"], timeout=0)["gaps"] == []

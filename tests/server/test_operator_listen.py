@@ -43,8 +43,7 @@ def test_who_is_answered_where(serve: Serve, tmp_path: Path, workers: int) -> No
                 assert "pushup_held_polls" in operator.call("GET", "/metrics").text
         assert not {*theirs} & {*server.addresses}
         assert any("GET /metrics 200" in line for line in server.log_lines())
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
         assert not (tmp_path / "operators.sock").exists()
 
 

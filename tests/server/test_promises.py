@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from contextlib import ExitStack
 
-import pytest
-
 from tests.server.caller import gaps_of, poll_path, sequence
 from tests.server.conftest import Serve
 from tests.server.follower import LAST, Follower
-from tests.server.raw_client import RawClient, get, post
+from tests.server.raw_client import RawClient, get
 from tests.server.server_process import Server, wait_until
 
 MIB = 1024 * 1024
@@ -178,59 +175,23 @@ def test_promise_3_stuck_client_is_given_up(serve: Serve, stack: ExitStack) -> N
         wait_until(lambda: server.metric("connections") <= 2, "the stuck clients to be disconnected")
 
 
-def test_promise_3_bytes_that_were_buffered_are_counted_as_sent(serve: Serve) -> None:
-    """/metrics counts every byte that the kernel accepted, even if only later."""
-    with serve() as server, server.caller() as caller, server.connect(receive_buffer_bytes=4096) as client:
-        for _ in range(10):
-            caller.publish(["large"], "x" * 60_000)
-        client.send(get(poll_path("large", timeout=0)) * 40)
-        size = 0
-        for _ in range(40):
-            response = client.read_response()
-            assert response.status == 200
-            size += len(response.body)
-        assert server.metric("sent_bytes_total") > size
-
-
 BAD_REQUESTS = [
-    ("GET", "/v1/poll", None, 400, "channel"),
-    ("GET", "/v1/poll?channel=", None, 400, "channel"),
-    ("GET", "/v1/poll?channel=" + "x" * 256, None, 400, "channel"),
-    ("GET", "/v1/poll?channel=a&cursor=nonsense", None, 400, "cursor"),
-    ("GET", "/v1/poll?channel=a&cursor=a-1&cursor=a-2", None, 400, "cursor"),
-    ("GET", "/v1/poll?channel=a&timeout=-1", None, 400, "timeout"),
     ("GET", "/v1/poll?channel=a&timeout=nan", None, 400, "timeout"),
-    ("GET", "/v1/poll?channel=a&limit=0", None, 400, "limit"),
-    ("GET", "/v1/poll?channel=a&limit=1.5", None, 400, "limit"),
-    ("GET", "/v1/poll?channel=a&from=yesterday", None, 400, "from"),
-    ("GET", "/v1/poll?channel=a&to=2026-01-01", None, 400, "to"),
-    ("GET", "/v1/poll?channel=a&chanel=b", None, 400, "chanel"),
     ("GET", "/v1/poll?channel=a%FF", None, 400, None),
-    ("POST", "/v1/poll", b'{"channels": "a"}', 400, "channels"),
+    ("GET", "/v1/poll?" + "channel=a&" * 1000, None, 414, None),
     ("POST", "/v1/poll", b'{"channels": ["a"], "wait": 1}', 400, "wait"),
     ("POST", "/v1/poll", b"", 400, None),
-    ("POST", "/v1/messages", b"{", 400, None),
-    ("POST", "/v1/messages", b'{"channels": ["a"], "data": "\xff"}', 400, None),
-    ("POST", "/v1/messages", b'{"channels": ["\\ud800"], "data": 1}', 400, None),
     ("POST", "/v1/messages", b'{"channels": ["a"], "data": NaN}', 400, None),
     ("POST", "/v1/messages", b'{"channels": ["a"], "data": ' + b"[" * 200_000, 400, None),
     ("POST", "/v1/messages", b'{"channels": ["a"]}', 400, "data"),
-    ("POST", "/v1/messages", b'{"data": 1}', 400, "channels"),
-    ("POST", "/v1/messages", b'{"channels": [], "data": 1}', 400, "channels"),
-    ("POST", "/v1/messages", b'{"channels": [1], "data": 1}', 400, "channels[0]"),
-    ("POST", "/v1/messages", b'{"messages": []}', 400, "messages"),
-    ("POST", "/v1/messages", b'{"messages": [], "data": 1}', 400, "messages"),
     ("POST", "/v1/messages", b'{"channels": ["a"], "data": "' + b"x" * 70_000 + b'"}', 413, "data"),
     ("POST", "/v1/messages", b'"' + b"x" * 1_100_000 + b'"', 413, None),
     ("POST", "/v1/messages", b'{"channels": ["12"], "data": 1}', 404, "channels"),
-    ("POST", "/v1/channels", b'{"name": "12"}', 400, "name"),
     ("POST", "/v1/channels", b'{"name": "a", "ttl": -1}', 400, "ttl"),
     ("POST", "/v1/channels/a/renew", b'{"ttl": "long"}', 400, "ttl"),
     ("DELETE", "/v1/channels/a", None, 404, "channel"),
-    ("GET", "/v1/channels/%FF", None, 400, "channel"),
     ("GET", "/v1/nothing", None, 404, None),
     ("PUT", "/v1/poll?channel=a", None, 405, None),
-    ("GET", "/v1/poll?" + "channel=a&" * 1000, None, 414, None),
 ]
 
 
@@ -297,21 +258,3 @@ def _heap_bytes(server: Server) -> int:
     """What the heaps of all its processes take."""
     processes = [server.process, *server.process.children()]
     return sum(part.rss for process in processes for part in process.memory_maps() if part.path == "[heap]")
-
-
-@pytest.mark.parametrize("how", ["create", "publish"])
-def test_promise_6_channels_are_bounded(serve: Serve, how: str) -> None:
-    """At `channels_limit`, a new channel is refused with 503 and Retry-After; open channels are unaffected."""
-    with serve(channels_limit=10) as server, server.connect() as client:
-
-        def open_channel(name: str) -> int:
-            body = {"name": name} if how == "create" else {"channels": [name], "data": 1}
-            client.send(post("/v1/channels" if how == "create" else "/v1/messages", body))
-            response = client.read_response()
-            assert response.status == 201 or (response.is_problem and int(response.headers["retry-after"]) > 0)
-            return response.status
-
-        assert [open_channel(f"c{n}") for n in range(12)] == [201] * 10 + [503] * 2
-        client.send(post("/v1/messages", {"channels": ["c3"], "data": json.dumps("still")}))
-        assert client.read_response().status == 201
-        assert server.metric("channels") == 10

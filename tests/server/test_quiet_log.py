@@ -28,20 +28,6 @@ def test_questions_are_not_logged(serve: Serve, backend: WebBackend, host: str, 
         assert server.log_lines()[before:] == []
 
 
-def test_an_unreachable_application_is_logged_once(serve: Serve, backend: WebBackend) -> None:
-    """While nobody answers at authorize_url there is one line, and another when somebody answers again."""
-    answers = [Verdict(503)] * 5 + [Verdict(204)] * 5
-    backend.answer = lambda question: answers.pop(0)
-    with serve(authorize_url=backend.url) as server, server.caller() as caller:
-        before = len(server.log_lines())
-        for number in range(10):
-            caller.call("GET", poll_path(f"c{number}", timeout=0))
-        server.expect_log("authorization is failing")
-        texts = [line for line in server.log_lines()[before:] if line[:4].isdigit()]
-        assert [" warn " in texts[0], " info " in texts[1]] == [True, True]
-        assert len(texts) == 2
-
-
 def test_connections_to_redis_are_not_logged(tmp_path: Path, stack: ExitStack) -> None:
     """A node logs what happens to the order of messages, not how it connects to Redis."""
     redis = stack.enter_context(RedisServer(tmp_path / "redis"))

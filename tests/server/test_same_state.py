@@ -145,8 +145,7 @@ def test_channels_due_in_one_second_are_the_same_after_a_journal_was_replayed(tm
         publish_when_due(caller, due)
         before = ids(caller)
         messages = caller.poll("new", *NAMES[:99], timeout=0)["messages"]
-        server.signal(signal.SIGKILL)
-        server.wait()
+        server.end(signal.SIGKILL)
     with running(tmp_path / "log", flags) as server, server.caller() as caller:
         wait_for_1001(server)
         after = ids(caller)

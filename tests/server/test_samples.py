@@ -37,7 +37,7 @@ from tests.server.caller import Caller, Reply, poll_path
 from tests.server.chromium import chromium
 from tests.server.command_line import run
 from tests.server.conftest import Serve
-from tests.server.document_samples import ROOT, SESSION, TAKEN, flags, sample, samples, samples_in
+from tests.server.document_samples import ROOT, SESSION, TAKEN, flags, sample, samples
 from tests.server.raw_client import WAIT_SECONDS
 from tests.server.redis_server import RedisServer, free_port
 from tests.server.server_process import Server, clean_environment, running, set_flags, wait_until
@@ -156,14 +156,6 @@ def test_every_sample_is_run_or_says_why_not() -> None:
     assert not new, "run these samples in a test, or say in NOT_RUN why none can:\n" + "\n".join(new)
     for start in NOT_RUN:
         assert [each for each in found if each.startswith(start)], f"NOT_RUN names no sample: {start}"
-
-
-def test_all_forms_of_a_sample_are_found() -> None:
-    """Both kinds of fences, with and without a language, in a list, and indented blocks; but not list items."""
-    text = "a\n\n```py\n1\n\n2\n```\n- b\n    c\n\n  ~~~\n  3\n  ~~~\n\n    4\n      5\n\nd\n\n    6"
-    assert [(each.kind, each.text) for each in samples_in(text, "x")] == [
-        ("py", "1\n\n2\n"), ("", "  3\n"), ("indented", "4\n  5\n"), ("indented", "6\n"),
-    ]  # fmt: skip
 
 
 # Shell.
@@ -347,7 +339,6 @@ def test_a_line_of_the_log(tmp_path: Path) -> None:
 
 
 def test_a_journal(tmp_path: Path) -> None:
-    """The journal is created where the line says."""
     line = SERVE_A_JOURNAL.replace("/var/lib/pushup", str(tmp_path))
     with running(tmp_path / "log", flags(line)) as server, server.caller() as caller:
         caller.publish(["news"], 1)
@@ -665,10 +656,6 @@ def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_p
         )  # fmt: skip
         return server, stack.enter_context(server.caller())
 
-    def end(server: Server) -> None:
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
-
     with web_backend() as backend:
         with ExitStack() as stack:
             server, caller = start(stack, page)
@@ -683,7 +670,7 @@ def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_p
             caller.publish(["news"], "thawed")
             wait_until(lambda: logged(browser) == ["first", "thawed"], "the message after the pause")
             caller.close()
-            end(server)
+            server.end()
         with ExitStack() as stack:
             server, caller = start(stack, page)
             caller.publish(["news"], "restarted")
@@ -692,7 +679,7 @@ def test_a_page_of_another_origin(serve: Serve, browser: webdriver.Chrome, tmp_p
             wait_until(lambda: logged(browser) == everything, "the message after the restart", 60)
             browser.get("about:blank")
             caller.close()
-            end(server)
+            server.end()
         with ExitStack() as stack:
             server, caller = start(stack, "https://other.example")
             browser.get(f"{page}/healthz")

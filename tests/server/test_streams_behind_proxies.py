@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import signal
 import statistics
 import time
 import zlib
@@ -96,8 +97,7 @@ def test_nginx_passes_scripts_on_and_no_channels(tmp_path: Path) -> None:
 def test_nginx_while_pushup_is_down(tmp_path: Path) -> None:
     """Raw streams are empty, so that browsers try again; clients that know PushUp get an error."""
     with running(tmp_path / "log", ()) as server, nginx(tmp_path, server.address) as address:
-        server.process.kill()
-        server.wait()
+        server.end(signal.SIGKILL)
         with closing(Page(address, "&format=raw")) as page:
             assert (page.response.status, page.response.headers["Content-Type"]) == (200, "text/event-stream")
             assert page.event() == "retry: 1000"

@@ -71,8 +71,7 @@ def test_a_server_that_was_killed_calls_when_it_is_back(serve: Serve, applicatio
         reply = caller.call("GET", poll_path("a", cursor=id_, timeout=0), headers=token)
         assert reply.status == 200, reply
         publish(caller, 2.0, "zoe")  # when that is in the journal, so is the reading
-        server.signal(signal.SIGKILL)
-        server.wait()
+        server.end(signal.SIGKILL)
     assert not application.questions
     with serve(*journal, **settings(application)) as server:
         wait_until(lambda: application.count >= 2, "the calls")

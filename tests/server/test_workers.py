@@ -234,8 +234,7 @@ def test_the_parent_is_killed(serve: Serve, stack: ExitStack, tmp_path: Path) ->
         workers = workers_of(server)
         with server.caller() as caller:
             caller.publish(["b"], "kept")
-        server.signal(signal.SIGKILL)
-        server.wait()
+        server.end(signal.SIGKILL)
         wait_until(lambda: not any(map(listens, workers)), "the workers to listen no more")
         assert all(worker.is_running() for worker in workers), "they drain"
         with serve("--workers", "2", "--listen", server.address, broadcast=journal) as next_server:
@@ -293,8 +292,7 @@ def test_idle_connections_of_workers_that_no_balancer_has_asked(serve: Serve, st
 def test_workers_without_connections_stop_at_once(serve: Serve) -> None:
     """No balancer can be using them."""
     with serve("--workers", "2", drain_seconds="60s") as server:
-        server.signal(signal.SIGTERM)
-        assert server.wait() == 0
+        server.end()
 
 
 def test_a_worker_that_gets_sigterm_is_replaced(serve: Serve, stack: ExitStack) -> None:

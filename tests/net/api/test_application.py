@@ -56,7 +56,6 @@ def test_poll_that_is_answered(node: InMemoryNode) -> None:
 
 
 def test_poll_that_is_held(node: InMemoryNode) -> None:
-    """A poll without messages is held, and answered by a publication."""
     exchange = node.begin("GET", "/v1/poll?channel=a&cursor=now")
     assert exchange.held is not None
     assert node.polls.count == 1
@@ -66,14 +65,7 @@ def test_poll_that_is_held(node: InMemoryNode) -> None:
     assert node.polls.count == 0
 
 
-def test_publish_one(node: InMemoryNode) -> None:
-    """A publication gets a 201 with its id, time and cursor."""
-    result = node.call("POST", "/v1/messages", {"channels": ["a"], "data": {"q": 1}})
-    assert (result.status, result.json) == (201, {"id": "e-1", "time": START, "cursor": "e-1"})
-
-
 def test_publish_several(node: InMemoryNode) -> None:
-    """A list is published completely and in order, and the response has all ids."""
     messages = [{"channels": ["a"], "data": n} for n in range(3)]
     result = node.call("POST", "/v1/messages", {"messages": messages})
     assert (result.status, result.json) == (201, {"ids": ["e-1", "e-2", "e-3"], "time": START, "cursor": "e-3"})
@@ -84,31 +76,13 @@ def test_publish_several(node: InMemoryNode) -> None:
     ("body", "status", "field"),
     [
         ({}, 400, "channels"),
-        ({"channels": ["a"]}, 400, "data"),
-        ({"data": 1}, 400, "channels"),
-        ({"channels": [], "data": 1}, 400, "channels"),
-        ({"channels": [""], "data": 1}, 400, "channels"),
-        ({"channels": ["a", "b", "c"], "data": 1}, 400, "channels"),
-        ({"channels": "a", "data": 1}, 400, "channels"),
-        ({"channels": ["a"], "data": 1, "ttl": 1}, 400, "ttl"),
-        ({"channels": ["a"], "data": 1, "messages": []}, 400, "messages"),
-        ({"messages": []}, 400, "messages"),
-        ({"messages": [{"channels": ["a"], "data": 1}] * 4}, 400, "messages"),
-        ({"messages": [{"channels": ["a"], "data": 1}, {"channels": [], "data": 1}]}, 400, "messages[1].channels"),
         ({"messages": [{"channels": ["a"], "data": 1}, {"channels": ["a"]}]}, 400, "messages[1].data"),
         ({"channels": ["a"], "data": "x" * 19}, 413, "data"),
-        ({"messages": [{"channels": ["a"], "data": "x" * 19}]}, 413, "messages[0].data"),
         ({"channels": ["12345"], "data": 1}, 404, "channels"),
-        (b"", 400, None),
-        (b"{", 400, None),
-        (b'{"channels": ["a"], "data": nonsense}', 400, None),
-        (b'{"channels": ["\\ud800"], "data": 1}', 400, None),
-        (b'{"channels": ["a"], "data": "\xff"}', 400, None),
         (b'{"channels": ["a"], "data": ' + b"[" * 50_000, 400, None),
     ],
 )
 def test_bad_publications(node: InMemoryNode, body: object, status: int, field: str | None) -> None:
-    """A bad publication is refused with the field at fault, and publishes nothing."""
     result = node.call("POST", "/v1/messages", body)
     assert (result.status, result.json["status"], result.json.get("field")) == (status, status, field)
     assert (node.state.message_count, len(node.state.channels)) == (0, 0)
@@ -126,7 +100,6 @@ def test_too_many_channels(node: InMemoryNode) -> None:
 
 
 def test_idempotency_key(node: InMemoryNode) -> None:
-    """The same key returns the first response and publishes nothing again; another key publishes."""
     body = {"channels": ["a"], "data": 1}
     first = node.call("POST", "/v1/messages", body, Idempotency_Key="k1")
     node.publish("a")
@@ -154,7 +127,6 @@ def test_a_key_is_for_messages_that_are_ephemeral_or_not(node: InMemoryNode) -> 
 
 
 def test_the_length_of_an_idempotency_key_is_limited(node: InMemoryNode) -> None:
-    """A key of 255 characters is accepted, and a longer one refused with its field."""
     body = {"channels": ["a"], "data": 1}
     assert node.call("POST", "/v1/messages", body, Idempotency_Key="k" * 255).status == 201
     result = node.call("POST", "/v1/messages", body, Idempotency_Key="k" * 256)
@@ -162,7 +134,6 @@ def test_the_length_of_an_idempotency_key_is_limited(node: InMemoryNode) -> None
 
 
 def test_create(node: InMemoryNode) -> None:
-    """A channel is created once, with or without a name, and the response has its id and expiry."""
     result = node.call("POST", "/v1/channels", {"name": "news", "ttl": 50})
     number = result.json["id"]
     assert (result.status, result.json) == (201, {"id": number, "name": "news", "expires": START + 50})
@@ -237,7 +208,6 @@ def test_what_one_request_may_do_is_not_lent_to_another() -> None:
 
 
 def test_cursor(node: InMemoryNode) -> None:
-    """The cursor to start from now is that of the last entry."""
     assert node.call("GET", "/v1/cursor").json == {"cursor": "e-0"}
     node.publish("a")
     assert node.call("GET", "/v1/cursor").json == {"cursor": "e-1"}
@@ -254,7 +224,6 @@ def test_health_and_readiness(node: InMemoryNode) -> None:
 
 
 def test_metrics(node: InMemoryNode) -> None:
-    """The metrics are Prometheus text and count what happened."""
     exchange = node.begin("GET", "/v1/poll?channel=a&cursor=now")
     node.clock.advance(0.003)
     node.publish("a")
@@ -298,7 +267,6 @@ def response_order(path: str) -> list[str]:
      "/v1/channels/a/renew/", "/v1/channels/a/renew/b", "/healthz%20", "/favicon.ico", "/v1/../healthz"],
 )  # fmt: skip
 def test_unknown_paths(node: InMemoryNode, path: str) -> None:
-    """An unknown path is 404, whatever the method."""
     for method in ("GET", "POST", "OPTIONS"):
         result = node.call(method, path)
         assert (result.status, result.json["type"]) == (404, "urn:pushup:unknown-resource")
@@ -306,7 +274,6 @@ def test_unknown_paths(node: InMemoryNode, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/channels/%FF", "/v1/channels/" + "x" * 256, "/v1/channels//renew"])
 def test_bad_names_in_paths(node: InMemoryNode, path: str) -> None:
-    """An invalid channel name in a path is 400."""
     result = node.call("POST" if path.endswith("renew") else "GET", path)
     assert (result.status, result.json["field"]) == (400, "channel")
 

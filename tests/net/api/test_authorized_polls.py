@@ -23,6 +23,11 @@ from tests.net.in_memory_node import RecordingExchange, events_of
 from tests.net.in_memory_server import Client
 
 
+@pytest.fixture
+def node() -> AuthorizedNode:
+    return AuthorizedNode()
+
+
 def response_of(exchange: RecordingExchange) -> Response:
     """The response to the request, which must not be a poll's answer."""
     (response,) = exchange.responses
@@ -56,9 +61,7 @@ def problem_of(exchange: RecordingExchange) -> tuple[int, str]:
 # Authorization requests.
 
 
-def test_a_poll_waits_for_the_decision() -> None:
-    """A poll without a ticket is authorized first, and its answer contains a ticket."""
-    node = AuthorizedNode()
+def test_a_poll_waits_for_the_decision(node: AuthorizedNode) -> None:
     node.publish("a", data=1)
     exchange = node.begin_poll("channel=b&channel=a&cursor=earliest", cookie="session=x")
     assert node.application.asked == [(("b", "a"), {b"cookie": b"session=x"})]
@@ -71,9 +74,8 @@ def test_a_poll_waits_for_the_decision() -> None:
     assert node.expiry(body["ticket"], "a", "b") == node.clock.seconds() + SECONDS
 
 
-def test_a_poll_in_a_body() -> None:
+def test_a_poll_in_a_body(node: AuthorizedNode) -> None:
     """A poll sent with POST is authorized as well, and its ticket is in the same header field."""
-    node = AuthorizedNode()
     node.application.at_once = lambda channels: 60.0
     body = {"channels": ["a"], "timeout": 0}
     first = node.begin("POST", "/v1/poll", body)
@@ -84,9 +86,7 @@ def test_a_poll_in_a_body() -> None:
     assert len(node.application.asked) == 1
 
 
-def test_a_decision_at_once() -> None:
-    """An application may decide immediately."""
-    node = AuthorizedNode()
+def test_a_decision_at_once(node: AuthorizedNode) -> None:
     node.application.at_once = lambda channels: 60.0
     assert "ticket" in body_of(node.begin_poll("channel=a&timeout=0"))
     node.application.at_once = lambda channels: Forbidden("no")
@@ -95,9 +95,7 @@ def test_a_decision_at_once() -> None:
     assert isinstance(held.held, GrantedPoll)
 
 
-def test_the_ticket_comes_with_the_answer_to_a_held_poll() -> None:
-    """A poll that is held after its authorization gets message and ticket together."""
-    node = AuthorizedNode()
+def test_the_ticket_comes_with_the_answer_to_a_held_poll(node: AuthorizedNode) -> None:
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.allow()
     assert isinstance(exchange.held, GrantedPoll)
@@ -109,9 +107,7 @@ def test_the_ticket_comes_with_the_answer_to_a_held_poll() -> None:
     assert node.is_quiet()
 
 
-def test_a_message_published_during_the_authorization() -> None:
-    """The poll gets a message that was published while the application was asked."""
-    node = AuthorizedNode()
+def test_a_message_published_during_the_authorization(node: AuthorizedNode) -> None:
     exchange = node.begin_poll(f"channel=a&timeout=20&cursor={node.state.cursor}")
     node.publish("a", data="meanwhile")
     assert not exchange.responses
@@ -120,9 +116,8 @@ def test_a_message_published_during_the_authorization() -> None:
     assert data_of(exchange) == ["meanwhile"]
 
 
-def test_asked_once() -> None:
+def test_asked_once(node: AuthorizedNode) -> None:
     """With the ticket of the first answer, later polls need no authorization and get no new ticket."""
-    node = AuthorizedNode()
     node.application.at_once = lambda channels: float(SECONDS)
     body = body_of(node.begin_poll("channel=a&timeout=0"))
     ticket, cursor = body["ticket"], body["cursor"]
@@ -135,27 +130,23 @@ def test_asked_once() -> None:
     assert len(node.application.asked) == 1
 
 
-def test_equal_answers_stay_one_object() -> None:
+def test_equal_answers_stay_one_object(node: AuthorizedNode) -> None:
     """Polls with tickets that get the same messages share one answer, as without tickets."""
-    node = AuthorizedNode()
     exchanges = [node.begin_poll("channel=a&timeout=20", node.ticket("a")) for _ in range(50)]
     node.publish("a", data=1)
     assert len({id(exchange.answers[0]) for exchange in exchanges}) == 1
 
 
 @pytest.mark.parametrize("ticket", ["", "x", "1800000060." + "A" * 32, "1800000000.1800000060.." + "A" * 32])
-def test_a_bad_ticket_is_treated_as_none(ticket: str) -> None:
-    """A poll with an invalid ticket is authorized again."""
-    node = AuthorizedNode()
+def test_a_bad_ticket_is_treated_as_none(node: AuthorizedNode, ticket: str) -> None:
     exchange = node.begin_poll("channel=a&timeout=0", ticket)
     assert len(node.application.asked) == 1
     node.application.allow()
     assert "ticket" in body_of(exchange)
 
 
-def test_a_ticket_for_other_channels() -> None:
+def test_a_ticket_for_other_channels(node: AuthorizedNode) -> None:
     """A ticket is valid for exactly its channels, not for others, fewer or more."""
-    node = AuthorizedNode()
     ticket = node.ticket("a", "b")
     for number, channels in enumerate((("a",), ("b",), ("c",), ("a", "b", "c")), 1):
         node.begin_poll("timeout=0&" + "&".join(f"channel={c}" for c in channels), ticket)
@@ -164,9 +155,7 @@ def test_a_ticket_for_other_channels() -> None:
     assert len(node.application.asked) == 4
 
 
-def test_asked_again_when_the_ticket_has_expired() -> None:
-    """The client is authorized again and gets a new ticket."""
-    node = AuthorizedNode()
+def test_asked_again_when_the_ticket_has_expired(node: AuthorizedNode) -> None:
     node.application.at_once = lambda channels: float(SECONDS)
     ticket = body_of(node.begin_poll("channel=a&timeout=0"))["ticket"]
     node.clock.advance(SECONDS - 0.001)
@@ -191,9 +180,8 @@ def test_asked_again_when_the_ticket_has_expired() -> None:
         (Unavailable("down", retry_after=3), 503, b"3"),
     ],
 )
-def test_refusals(error: PushUpError, status: int, retry_after: bytes | None) -> None:
+def test_refusals(node: AuthorizedNode, error: PushUpError, status: int, retry_after: bytes | None) -> None:
     """Denied polls, and those that cannot be authorized, get an error and possibly a time to retry; none is held."""
-    node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.refuse(error)
     assert problem_of(exchange) == (status, problem_type(type(error)).code)
@@ -203,9 +191,8 @@ def test_refusals(error: PushUpError, status: int, retry_after: bytes | None) ->
     assert node.is_quiet()
 
 
-def test_an_unexpected_error(logged_failures: list[str]) -> None:
+def test_an_unexpected_error(node: AuthorizedNode, logged_failures: list[str]) -> None:
     """A bug in an authorizer is logged, and the client learns only that there is one."""
-    node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.refuse(ZeroDivisionError("a secret"))
     assert problem_of(exchange) == (500, "internal-error")
@@ -215,9 +202,7 @@ def test_an_unexpected_error(logged_failures: list[str]) -> None:
     logged_failures.clear()
 
 
-def test_bad_parameters_are_not_asked_about() -> None:
-    """A malformed poll is refused before the application is asked."""
-    node = AuthorizedNode()
+def test_bad_parameters_are_not_asked_about(node: AuthorizedNode) -> None:
     assert problem_of(node.begin_poll("channel=a&timeout=-1")) == (400, "bad-request")
     assert problem_of(node.begin_poll("")) == (400, "bad-request")
     assert node.application.asked == []
@@ -255,9 +240,8 @@ def test_an_unknown_channel_is_reported_to_authorized_clients() -> None:
 # Names and ids.
 
 
-def test_an_id_of_a_channel_with_a_name() -> None:
+def test_an_id_of_a_channel_with_a_name(node: AuthorizedNode) -> None:
     """Applications authorize names, so a client authorized for a number cannot poll the channel with that id."""
-    node = AuthorizedNode()
     node.application.at_once = lambda channels: Forbidden("no") if "private" in channels else 60.0
     node.publish("private", data="secret")
     id_ = str(node.call("GET", "/v1/channels/private").json["id"])
@@ -277,9 +261,8 @@ def test_an_id_of_a_channel_with_a_name() -> None:
     assert node.is_quiet()
 
 
-def test_an_id_that_is_given_during_the_authorization() -> None:
+def test_an_id_that_is_given_during_the_authorization(node: AuthorizedNode) -> None:
     """Ids can be guessed, so a client authorized for a number does not get the private channel created with that id."""
-    node = AuthorizedNode()
     id_ = str(int(node.clock.seconds() * 1000))
     exchange = node.begin_poll(f"channel={id_}&cursor=earliest&timeout=20")
     assert str(node.call("POST", "/v1/channels", {"name": "private"}).json["id"]) == id_
@@ -290,9 +273,8 @@ def test_an_id_that_is_given_during_the_authorization() -> None:
     assert node.is_quiet()
 
 
-def test_a_channel_without_a_name() -> None:
+def test_a_channel_without_a_name(node: AuthorizedNode) -> None:
     """A channel that was created without a name is authorized by its id, which is its name."""
-    node = AuthorizedNode()
     id_ = str(node.call("POST", "/v1/channels", {}).json["id"])
     exchange = node.begin_poll(f"channel={id_}&timeout=0")
     assert node.application.asked[0][0] == (id_,)
@@ -320,9 +302,8 @@ def test_a_held_poll_ends_with_its_ticket(wall_ahead: float) -> None:
     assert node.is_quiet()
 
 
-def test_a_new_ticket_ends_a_held_poll_too() -> None:
+def test_a_new_ticket_ends_a_held_poll_too(node: AuthorizedNode) -> None:
     """A ticket issued to the same poll ends it as well; the client polls again without it."""
-    node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=100")
     node.clock.advance(5.0)
     node.application.allow()
@@ -333,9 +314,8 @@ def test_a_new_ticket_ends_a_held_poll_too() -> None:
 
 
 @pytest.mark.parametrize(("jump", "is_valid"), [(7200.0, False), (-3600.0, True)])
-def test_a_jump_of_the_clock_of_tickets(jump: float, is_valid: bool) -> None:
+def test_a_jump_of_the_clock_of_tickets(node: AuthorizedNode, jump: float, is_valid: bool) -> None:
     """A ticket expires by the clock that all nodes compare it with; a held poll ends at the moment expected before."""
-    node = AuthorizedNode()
     ticket = node.ticket("a")
     exchange = node.begin_poll("channel=a&timeout=20", ticket)
     node.wall_ahead = jump
@@ -345,17 +325,14 @@ def test_a_jump_of_the_clock_of_tickets(jump: float, is_valid: bool) -> None:
     assert bool(exchange.answers) is is_valid
 
 
-def test_a_timeout_before_the_ticket_expires() -> None:
-    """A poll that times out first is answered as usual."""
-    node = AuthorizedNode()
+def test_a_timeout_before_the_ticket_expires(node: AuthorizedNode) -> None:
     exchange = node.begin_poll("channel=a&timeout=20", node.ticket("a"))
     node.clock.advance(20.0)
     assert data_of(exchange) == []
 
 
-def test_the_cursor_stays_valid() -> None:
+def test_the_cursor_stays_valid(node: AuthorizedNode) -> None:
     """A client whose poll ended with its ticket misses nothing if it continues with its old cursor."""
-    node = AuthorizedNode()
     node.publish("a", data="before")
     cursor = str(node.state.cursor)
     exchange = node.begin_poll(f"channel=a&cursor={cursor}&timeout=100", node.ticket("a"))
@@ -367,9 +344,7 @@ def test_the_cursor_stays_valid() -> None:
     assert data_of(again) == ["after"]
 
 
-def test_a_message_just_before_the_end() -> None:
-    """A message published while the ticket is valid is delivered."""
-    node = AuthorizedNode()
+def test_a_message_just_before_the_end(node: AuthorizedNode) -> None:
     exchange = node.begin_poll("channel=a&timeout=100", node.ticket("a"))
     node.clock.advance(SECONDS - 0.001)
     node.publish("a", data="just in time")
@@ -378,9 +353,8 @@ def test_a_message_just_before_the_end() -> None:
     assert len(exchange.answers) == 1
 
 
-def test_a_message_delivered_too_late() -> None:
+def test_a_message_delivered_too_late(node: AuthorizedNode) -> None:
     """A message whose delivery comes after the expiry is withheld, and is there for the next poll."""
-    node = AuthorizedNode()
     cursor = str(node.state.cursor)
     ticket = node.ticket("a")
     exchanges = [node.begin_poll(f"channel=a&cursor={cursor}&timeout=100", ticket) for _ in range(SLICE + 1)]
@@ -394,9 +368,7 @@ def test_a_message_delivered_too_late() -> None:
     assert data_of(again) == ["secret"]
 
 
-def test_each_poll_ends_with_its_own_ticket() -> None:
-    """Polls on one channel with different tickets each end when their own expires."""
-    node = AuthorizedNode()
+def test_each_poll_ends_with_its_own_ticket(node: AuthorizedNode) -> None:
     ends = {}
     for seconds in (30, 10, 20):
         ticket = node.tickets.seal(("a",), issued_at=0, expires=int(node.clock.seconds()) + seconds, subject="")
@@ -409,9 +381,8 @@ def test_each_poll_ends_with_its_own_ticket() -> None:
 # Clients that disconnect, and nodes that stop.
 
 
-def test_a_client_that_disconnects_during_the_authorization() -> None:
+def test_a_client_that_disconnects_during_the_authorization(node: AuthorizedNode) -> None:
     """Its authorization is cancelled, and nothing of it is left."""
-    node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     assert exchange.held is not None
     node.api.abandon(exchange.held)
@@ -423,9 +394,8 @@ def test_a_client_that_disconnects_during_the_authorization() -> None:
     assert node.application.cancelled == 1
 
 
-def test_a_client_that_disconnects_while_it_is_held() -> None:
+def test_a_client_that_disconnects_while_it_is_held(node: AuthorizedNode) -> None:
     """Nothing of it is left, and its completed authorization is not cancelled."""
-    node = AuthorizedNode()
     exchange = node.begin_poll("channel=a&timeout=20")
     node.application.allow()
     assert exchange.held is not None
@@ -439,9 +409,7 @@ def test_a_client_that_disconnects_while_it_is_held() -> None:
     assert not exchange.answers
 
 
-def test_a_decision_while_the_node_drains() -> None:
-    """A poll that is authorized while the node stops is answered at once, with its ticket."""
-    node = AuthorizedNode()
+def test_a_decision_while_the_node_drains(node: AuthorizedNode) -> None:
     exchange = node.begin_poll("channel=a&timeout=20")
     node.node.drain(0.0)
     node.application.allow()
@@ -472,7 +440,6 @@ def test_polls_awaiting_a_decision_are_limited_by_bytes() -> None:
 
 @pytest.mark.parametrize("go", [Client.end, Client.reset])
 def test_a_connection_that_ends_during_the_authorization(go: Callable[[Client], None]) -> None:
-    """When the client closes or resets its connection, the authorization is cancelled and the connection closed."""
     connected = Connected()
     client = connected.poll()
     go(client)
@@ -562,9 +529,8 @@ def test_many_authorizations_at_once() -> None:
 # Event streams.
 
 
-def test_a_stream_has_to_be_allowed() -> None:
+def test_a_stream_has_to_be_allowed(node: AuthorizedNode) -> None:
     """Nothing is sent before; then the client gets a ticket, and what there is."""
-    node = AuthorizedNode()
     node.publish("a", data=1)
     exchange = node.begin("GET", "/v1/events?channel=a", cookie="session=1")
     assert exchange.written == b""
@@ -577,9 +543,8 @@ def test_a_stream_has_to_be_allowed() -> None:
     assert len(node.application.asked) == 1
 
 
-def test_a_stream_that_is_refused() -> None:
+def test_a_stream_that_is_refused(node: AuthorizedNode) -> None:
     """It does not begin, and its client gets the problem."""
-    node = AuthorizedNode()
     exchange = node.begin("GET", "/v1/events?channel=a")
     node.application.refuse(Forbidden("not yours"))
     (response,) = exchange.responses
@@ -587,9 +552,7 @@ def test_a_stream_that_is_refused() -> None:
     assert node.streaming.count == 0
 
 
-def test_a_client_of_a_stream_that_leaves_while_it_is_asked_about() -> None:
-    """The question is cancelled."""
-    node = AuthorizedNode()
+def test_a_client_of_a_stream_that_leaves_while_it_is_asked_about(node: AuthorizedNode) -> None:
     exchange = node.begin("GET", "/v1/events?channel=a")
     assert exchange.held is not None
     node.api.abandon(exchange.held)
@@ -597,9 +560,8 @@ def test_a_client_of_a_stream_that_leaves_while_it_is_asked_about() -> None:
     assert exchange.responses == []
 
 
-def test_a_stream_ends_with_its_ticket() -> None:
+def test_a_stream_ends_with_its_ticket(node: AuthorizedNode) -> None:
     """Whatever comes after that is for those who are still allowed; the client asks again, with its cursor."""
-    node = AuthorizedNode()
     exchange = node.begin("GET", "/v1/events?channel=a")
     node.application.allow()
     node.publish("a", data=1)
@@ -612,9 +574,8 @@ def test_a_stream_ends_with_its_ticket() -> None:
     assert (node.streaming.count, node.polls.count) == (0, 0)
 
 
-def test_a_stream_whose_ticket_has_expired_gets_nothing_more() -> None:
+def test_a_stream_whose_ticket_has_expired_gets_nothing_more(node: AuthorizedNode) -> None:
     """Even if its clock is ahead, so that the deadline on the other clock has not come."""
-    node = AuthorizedNode()
     exchange = node.begin("GET", "/v1/events?channel=a")
     node.application.allow()
     before = len(events_of(exchange))
@@ -626,9 +587,8 @@ def test_a_stream_whose_ticket_has_expired_gets_nothing_more() -> None:
 
 
 @pytest.mark.parametrize("call", ["poll", "events"])
-def test_the_application_is_shown_a_token_in_the_body(call: str) -> None:
+def test_the_application_is_shown_a_token_in_the_body(node: AuthorizedNode, call: str) -> None:
     """As if it had come in a header field; the ticket follows as always."""
-    node = AuthorizedNode()
     body = {"channels": ["a"], "token": "of.the-application"}
     exchange = node.begin("POST", f"/v1/{call}", body, cookie="a=b")
     ((_, headers),) = node.application.asked
@@ -638,9 +598,8 @@ def test_the_application_is_shown_a_token_in_the_body(call: str) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "caf\u00e9", "x" * (APPLICATION_TOKEN_LIMIT + 1)])
-def test_a_token_that_no_header_field_can_have(token: str) -> None:
+def test_a_token_that_no_header_field_can_have(node: AuthorizedNode, token: str) -> None:
     """Nothing of it reaches the application."""
-    node = AuthorizedNode()
     result = node.call("POST", "/v1/poll", {"channels": ["a"], "token": token})
     assert (result.status, result.json["field"]) == (400, "token")
     both = node.call("POST", "/v1/poll", {"channels": ["a"], "token": "x"}, authorization="Bearer y")

@@ -20,12 +20,14 @@ from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import restore
 from pushup.net.api.backing_up import PAUSE_SECONDS, send_backup
 from pushup.net.requests_and_responses import Request
+from tests.net.event_reader import read_chunks
 from tests.net.in_memory_node import AroundMemory, InMemoryNode, RecordingExchange
 
 KEYS = (
     "all key-of-this-test-with-usual-rights",
     "nightly key-of-this-test-to-back-up backup",
 )
+USUAL = {"Authorization": "Bearer key-of-this-test-with-usual-rights"}
 BACKUP = {"Authorization": "Bearer key-of-this-test-to-back-up"}
 
 
@@ -37,8 +39,7 @@ def node() -> InMemoryNode:
 def publish(node: InMemoryNode, count: int, channel: str = "a") -> None:
     for first in range(0, count, 100):
         messages = [{"channels": [channel], "data": n} for n in range(first, min(count, first + 100))]
-        headers = {"Authorization": "Bearer key-of-this-test-with-usual-rights"}
-        assert node.call("POST", "/v1/messages", {"messages": messages}, **headers).status == 201
+        assert node.call("POST", "/v1/messages", {"messages": messages}, **USUAL).status == 201
 
 
 def begun(node: InMemoryNode, method: str = "GET", target: str = "/v1/backup") -> RecordingExchange:
@@ -48,12 +49,7 @@ def begun(node: InMemoryNode, method: str = "GET", target: str = "/v1/backup") -
 def body_of(exchange: RecordingExchange) -> bytes:
     """What was written, without the framing of chunks."""
     assert exchange.held is None, "it has not ended"
-    body, rest = b"", exchange.written
-    while rest:
-        size, _, rest = rest.partition(b"\r\n")
-        body += rest[: int(size, 16)]
-        rest = rest[int(size, 16) + 2 :]
-    return body
+    return read_chunks(exchange.written)[0]
 
 
 def turn(node: InMemoryNode) -> None:
@@ -84,7 +80,6 @@ def copied(parts: Iterable[bytes], path: Path) -> ReplicatedState:
 
 
 def test_everything_is_in_it(node: InMemoryNode, tmp_path: Path) -> None:
-    """Messages, channels, keys: the copy is the state."""
     publish(node, 700)
     publish(node, 3, "b")
     exchange = begun(node)
@@ -98,7 +93,6 @@ def test_everything_is_in_it(node: InMemoryNode, tmp_path: Path) -> None:
 def test_it_is_the_state_after_one_entry(node: InMemoryNode, tmp_path: Path, seed: int) -> None:
     """Whatever comes meanwhile: messages that are evicted, channels that are closed and opened again."""
     random = Random(seed)
-    headers = {"Authorization": "Bearer key-of-this-test-with-usual-rights"}
     publish(node, 2500)
     before = node.state.cursor.sequence
     snapshots = {}
@@ -106,7 +100,7 @@ def test_it_is_the_state_after_one_entry(node: InMemoryNode, tmp_path: Path, see
     while exchange.held is not None:
         for _ in range(random.randrange(3)):
             if random.random() < 0.2:
-                node.call("DELETE", f"/v1/channels/{random.choice('ab')}", **headers)
+                node.call("DELETE", f"/v1/channels/{random.choice('ab')}", **USUAL)
             else:
                 publish(node, random.choice((1, 100, 300)), random.choice("ab"))
             snapshots[node.state.cursor.sequence] = node.state.snapshot()
@@ -228,20 +222,15 @@ def test_head_and_parameters(node: InMemoryNode) -> None:
     finish(node)
     assert (exchange.responses[0].status, exchange.written, exchange.held) == (200, b"", None)
     assert node.call("GET", "/v1/backup?channel=a", **BACKUP).status == 400
-    assert "head" in last_line(_ended(node))
-
-
-def _ended(node: InMemoryNode) -> RecordingExchange:
-    exchange = begun(node)
+    again = begun(node)
     finish(node)
-    return exchange
+    assert "head" in last_line(again)
 
 
 def test_who_may(node: InMemoryNode) -> None:
     """Only a key that says so; it may do nothing else. Without keys, nobody."""
-    usual = {"Authorization": "Bearer key-of-this-test-with-usual-rights"}
     assert node.call("GET", "/v1/backup").status == 401
-    assert node.call("GET", "/v1/backup", **usual).status == 403
+    assert node.call("GET", "/v1/backup", **USUAL).status == 403
     assert node.call("GET", "/v1/channels", **BACKUP).status == 403
     refused = InMemoryNode().call("GET", "/v1/backup")
     assert (refused.status, "right backup" in refused.json["detail"]) == (403, True)

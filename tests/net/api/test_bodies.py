@@ -108,14 +108,12 @@ def test_what_each_message_says_for_itself(field: str, value: object) -> None:
 
 
 def test_a_publication_has_its_owner() -> None:
-    """Of one message, and of a list."""
     for body in (b'{"channels":["a"],"data":1}', b'{"messages":[{"channels":["a"],"data":1}]}'):
         assert read_publication(body, None, PublicationLimits(), "ci").command.owner == "ci"
         assert read(body)[0].owner == ""
 
 
 def test_data_does_not_keep_the_body_alive() -> None:
-    """Of a large body only the data stays in memory."""
     body = b'{"data":1,"channels":["a"]}' + b" " * 100_000
     before = sys.getrefcount(body)
     publication, _ = read(body)
@@ -160,7 +158,6 @@ BAD_PUBLICATIONS = [
 
 @pytest.mark.parametrize(("body", "field"), BAD_PUBLICATIONS)
 def test_a_bad_publication_names_its_field(body: bytes, field: str) -> None:
-    """A field that is missing, too long, of the wrong type or not a valid name is a bad request that names it."""
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.field == field
@@ -175,7 +172,6 @@ def test_a_bad_publication_names_its_field(body: bytes, field: str) -> None:
     ],
 )
 def test_an_unknown_field_is_named(body: bytes, name: str) -> None:
-    """A misspelt field is refused rather than ignored, and the error names it."""
     with pytest.raises(BadRequest, match=f"unknown field `{name}`"):
         read(body)
 
@@ -262,7 +258,6 @@ def test_a_create_is_read(body: bytes, create: Create) -> None:
     ],
 )
 def test_a_bad_create_names_its_field(body: bytes, field: str) -> None:
-    """A name that could be an id and an invalid ttl are refused."""
     with pytest.raises(BadRequest) as caught:
         read_create(body)
     assert caught.value.field == field
@@ -303,7 +298,6 @@ def test_the_response_to_a_publication() -> None:
     ],
 )
 def test_an_invalid_ack_names_its_field(given: bytes, field: str) -> None:
-    """A bad `ack` or `ack_timeout` is refused with the field at fault."""
     with pytest.raises(BadRequest) as raised:
         read_publication(b'{"channels":["a"],"data":1,' + given + b"}", None, PublicationLimits())
     assert raised.value.field == field

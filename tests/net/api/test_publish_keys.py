@@ -74,7 +74,6 @@ def test_the_key_is_checked_before_the_body(node: InMemoryNode) -> None:
 
 
 def test_polling_needs_no_key(node: InMemoryNode) -> None:
-    """Keys are for publishers; polls and probes need none."""
     assert node.begin("GET", "/v1/poll?channel=a&timeout=0").answers
     for path in ("/v1/cursor", "/healthz", "/readyz", "/metrics"):
         assert node.call("GET", path).status == 200

@@ -113,18 +113,6 @@ def test_ids_of_an_epoch_with_a_new_name(node: InMemoryNode) -> None:
     assert take(open_stream(node)) == [Event("", "f-1", "x"), Event("cursor", "f-2", "{}")]
 
 
-def test_streams_of_different_selections_continue_from_each_others_ids(node: InMemoryNode) -> None:
-    """An id is a place in the order of all channels."""
-    for n in range(8):
-        publish(node, str(n), channel="ab"[n % 2])
-    events = take(open_stream(node, "channel=a&channel=b&format=raw"))
-    for at, event in enumerate(events):
-        for names in ("a", "b", "ab"):
-            query = "&".join(f"channel={name}" for name in names)
-            again = take(open_stream(node, f"format=raw&{query}&cursor=e-1", last_event_id=event.id))
-            assert [e.data for e in again] == [str(n) for n in range(at + 1, 8) if "ab"[n % 2] in names]
-
-
 def test_why_a_stream_ends(node: InMemoryNode) -> None:
     """The problem is the data of the last event."""
     created = node.call("POST", "/v1/channels", {"name": "a"}).json

@@ -136,7 +136,6 @@ def test_lines_of_json(node: InMemoryNode) -> None:
     ],
 )  # fmt: skip
 def test_accept(node: InMemoryNode, accept: str, content_type: bytes | None) -> None:
-    """The client gets the format that it prefers, or 406."""
     (response,) = node.begin("GET", "/v1/events?channel=a", accept=accept).responses
     if content_type is None:
         assert (response.status, json.loads(response.body)["field"]) == (406, "Accept")
@@ -183,14 +182,6 @@ def test_a_body_has_the_same_parameters(node: InMemoryNode) -> None:
     for field in ("timeout", "limit"):
         result = node.call("POST", "/v1/events", {"channels": ["a"], field: 1})
         assert (result.status, result.json["field"]) == (400, field)
-
-
-def test_the_header_of_a_browser_comes_before_the_cursor(node: InMemoryNode) -> None:
-    """It connects again with its first URL, and says in a header how far it came. An empty one does not count."""
-    for n in range(4):
-        node.publish("a", data=n)
-    assert data_of(take(open_stream(node, "channel=a&cursor=e-1", last_event_id="e-3"))) == [3]
-    assert data_of(take(open_stream(node, "channel=a&cursor=e-1", last_event_id=""))) == [1, 2, 3]
 
 
 def test_head(node: InMemoryNode) -> None:
@@ -395,7 +386,6 @@ def test_a_channel_that_is_closed_and_opened_again_at_once(node: InMemoryNode, f
 
 
 def test_equal_events_are_encoded_once(node: InMemoryNode) -> None:
-    """A message for many streams is one object of bytes."""
     first, second = (open_stream(node, "channel=a&cursor=e-0") for _ in range(2))
     first.written = second.written = b""
     node.publish("a", data=1)
