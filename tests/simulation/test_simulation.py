@@ -25,80 +25,24 @@ from tests.simulation.world import START
 ROOT = Path(__file__).parents[2]
 
 FIRST_SEED = 0
-BATCHES = 50
-WORKER_BATCHES = 25
-LEASE_BATCHES = 3
-STRANGER_BATCHES = 3
-USER_BATCHES = 3
-ERASURE_BATCHES = 6
-PRODUCER_BATCHES = 6
-PRESENCE_BATCHES = 6
-UNREAD_BATCHES = 6
+BATCHES = {"": 50, WORKERS: 25, LEASES: 3, STRANGERS: 3, USERS: 3, ERASURES: 6, PRODUCERS: 6, PRESENCE: 6, UNREAD: 6}
+"""By what the seeds begin with."""
+
 BATCH_SEEDS = 4
 """One batch is part of `make check`, all are of CI; `python -m tests.simulation --seeds 20000` runs many more."""
 
 SAME_STORY_SEEDS = 20
 
 
-@pytest.mark.parametrize("batch", range(WORKER_BATCHES))
-def test_seeds_of_machines_with_workers(batch: int, logged_failures: list[str]) -> None:
-    """The same for one machine with several workers."""
-    check_seeds([f"{WORKERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(LEASE_BATCHES))
-def test_seeds_about_leases(batch: int, logged_failures: list[str]) -> None:
-    """Nodes that are slow, stopped, cut off or joining."""
-    check_seeds([f"{LEASES}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(STRANGER_BATCHES))
-def test_seeds_with_strangers(batch: int, logged_failures: list[str]) -> None:
-    """Another cluster is taken for one's own, and a replica for the server that syncs each write."""
-    check_seeds([f"{STRANGERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(USER_BATCHES))
-def test_seeds_with_users(batch: int, logged_failures: list[str]) -> None:
-    """Their tokens are revoked, whatever happens to the cluster meanwhile."""
-    check_seeds([f"{USERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(ERASURE_BATCHES))
-def test_seeds_with_erasures(batch: int, logged_failures: list[str]) -> None:
-    """Messages are deleted, whatever happens to the cluster meanwhile."""
-    check_seeds([f"{ERASURES}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(PRODUCER_BATCHES))
-def test_seeds_with_producers(batch: int, logged_failures: list[str]) -> None:
-    """Producers number their messages and take over from each other, whatever happens to the cluster meanwhile."""
-    check_seeds([f"{PRODUCERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(UNREAD_BATCHES))
-def test_seeds_with_unread_messages(batch: int, logged_failures: list[str]) -> None:
-    """The application is called about those who have not read, whatever happens to the cluster or the application."""
-    check_seeds([f"{UNREAD}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(PRESENCE_BATCHES))
-def test_seeds_with_presence(batch: int, logged_failures: list[str]) -> None:
-    """Channels have members, whatever happens to the cluster meanwhile."""
-    check_seeds([f"{PRESENCE}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(BATCHES))
-def test_seeds(batch: int, logged_failures: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("family", "batch"), [(family, batch) for family, count in BATCHES.items() for batch in range(count)]
+)
+def test_seeds(family: str, batch: int, logged_failures: list[str]) -> None:
     """No promise is broken, and no server meets an error that it does not expect.
 
     For the story of a seed: `python -m tests.simulation --seed 17`.
     """
-    first = FIRST_SEED + batch * BATCH_SEEDS
-    check_seeds([str(seed) for seed in range(first, first + BATCH_SEEDS)], logged_failures)
-
-
-def check_seeds(seeds: list[str], logged_failures: list[str]) -> None:
+    seeds = [f"{family}{FIRST_SEED + batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)]
     broken = [f"seed {seed}: {what}" for seed in seeds if (what := simulate(make_plan(seed)).broken)]
     gc.collect()  # a lost Deferred logs its failure now, and not in another test
     unexpected = [text for text in logged_failures if "Traceback" in text and BUG not in text]
