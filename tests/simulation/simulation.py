@@ -51,7 +51,7 @@ from tests.simulation.unread_plan import SUBJECTS as READERS
 from tests.simulation.user_plan import SUBJECTS
 from tests.simulation.users import SETTINGS as TOKENS
 from tests.simulation.users import Session, Users
-from tests.simulation.world import START, TURN_WORK, Clock, World
+from tests.simulation.world import START, TURN_WORK, Clock, Process, World
 
 HEAL_SECONDS = 40.0
 """How long after the last fault everything must be live again."""
@@ -577,7 +577,9 @@ class Simulation:
         self.world.later(seconds, server.start_again)
 
     def do_pause(self, node: int, seconds: float, what: str) -> None:
-        process = self._server(node).process
+        self._pause(self._server(node).process, seconds)
+
+    def _pause(self, process: Process | None, seconds: float) -> None:
         if process is not None and process.alive:
             process.pause()
             self.world.later(seconds, process.resume)
@@ -660,10 +662,7 @@ class Simulation:
 
     def do_parent_pause(self, seconds: float) -> None:
         assert self.parent is not None
-        process = self.parent.process
-        if process is not None and process.alive:
-            process.pause()
-            self.world.later(seconds, process.resume)
+        self._pause(self.parent.process, seconds)
 
     def do_parent_stop(self, seconds: float) -> None:
         """All workers drain, and then the parent stops; it is started again."""
@@ -918,10 +917,7 @@ class Simulation:
         self.world.later(seconds, allow)
 
     def do_redis_pause(self, node: int, seconds: float, what: str) -> None:
-        process = self._redis.process
-        if process.alive:
-            process.pause()
-            self.world.later(seconds, process.resume)
+        self._pause(self._redis.process, seconds)
 
     def do_redis_jump(self, node: int, by: float) -> None:
         self._fault("the clock of Redis jumps", moves_clock=True)

@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from tests.simulation.simulation import Simulation, simulate
-from tests.simulation.steps import Plan, Step
+from tests.simulation.steps import CLUSTER, Plan, Step
 from tests.simulation.world import START
 
-SETUP: dict[str, Any] = {
-    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "always", "replica": True, "delay": 0.001,
-    "slow_node": 0.0, "many": 0, "expire_at_most": 1000, "old_nodes": False, "other_cluster": True,
-}  # fmt: skip
+SETUP = {**CLUSTER, "replica": True, "delay": 0.001, "other_cluster": True}
 
 
 def looked_at(steps: tuple[Step, ...], times: tuple[float, ...], look: Any) -> list[Any]:

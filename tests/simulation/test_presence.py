@@ -12,13 +12,10 @@ from tests.simulation.presence import PROMPT_SECONDS, Tabs, Watcher
 from tests.simulation.presence_plan import GRACE_SECONDS, HIDDEN_SECONDS
 from tests.simulation.record import Record
 from tests.simulation.simulation import simulate
-from tests.simulation.steps import Plan, Step
+from tests.simulation.steps import CLUSTER, Plan, Step
 from tests.simulation.world import Process, World
 
-SETUP = {
-    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "none", "replica": False, "delay": 0.0003,
-    "slow_node": 0.0, "many": 0, "expire_at_most": 1000, "old_nodes": False, "users": True, "presence": True,
-}  # fmt: skip
+SETUP = {**CLUSTER, "appendfsync": "none", "users": True, "presence": True}
 
 
 def tab(

@@ -19,7 +19,7 @@ from tests.simulation.observed_node import BUG
 from tests.simulation.plan import ERASURES, LEASES, PRESENCE, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
-from tests.simulation.steps import FAULT_SECONDS, Plan, Step
+from tests.simulation.steps import CLUSTER, FAULT_SECONDS, Plan, Step
 from tests.simulation.world import START
 
 ROOT = Path(__file__).parents[2]
@@ -51,10 +51,7 @@ def test_seeds(family: str, batch: int, logged_failures: list[str]) -> None:
     assert not unexpected, "\n".join(unexpected)
 
 
-SETUP = {
-    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "always", "replica": True, "delay": 0.0003,
-    "slow_node": 0.3, "many": 0, "expire_at_most": 1000, "old_nodes": False,
-}  # fmt: skip
+SETUP = {**CLUSTER, "replica": True, "slow_node": 0.3}
 SUBSCRIBE = Step(1.0, "subscribe", {
     "number": 0, "channels": ("a",), "cursor": "", "timeout": 10, "limit": 100, "direct": True, "slow": 0.0,
     "pause": 0.0,
