@@ -128,7 +128,6 @@ def fail_a_commit(node: JournaledReplica, logged: list[str]) -> None:
 
 
 def test_a_command_is_applied_and_acknowledged_once_it_is_on_the_disk(node: JournaledReplica) -> None:
-    """It has no effect before the commit returns; then the publisher gets the outcome of applying it."""
     outcomes = node.append(publish("a", "b"))
     assert node.helpers.names == ["append"]
     assert (outcomes, node.state.cursor.sequence) == ([], 0)
@@ -193,7 +192,6 @@ def test_a_group_ends_when_it_makes_much_work(node: JournaledReplica) -> None:
 
 
 def test_errors_are_outcomes_with_a_sequence(node: JournaledReplica) -> None:
-    """A command that is refused when it is applied is an entry like any other."""
     assert isinstance(node.do(Close("never")), UnknownChannel)
     assert node.publish(publish("a")).sequence == 2
     assert isinstance(node.do(Expire()), Done)
@@ -404,7 +402,6 @@ def test_no_checkpoint_is_made_without_a_new_entry(node: JournaledReplica) -> No
 
 
 def test_a_checkpoint_is_due_after_many_messages(node: JournaledReplica) -> None:
-    """Even if little time has passed."""
     for _ in range(SAVE_CHANGES // 64):
         assert "save" not in node.helpers.made
         node.publish(batch(*[draft("a")] * 64))
@@ -415,7 +412,6 @@ def test_a_checkpoint_is_due_after_many_messages(node: JournaledReplica) -> None
 
 
 def test_a_checkpoint_is_due_after_many_channels(node: JournaledReplica) -> None:
-    """Even if there are few messages."""
     for number in range(SAVE_CHANGES // 101):
         node.publish(publish(*[f"{number}:{n}" for n in range(100)]))
         assert "save" not in node.helpers.made
@@ -424,7 +420,6 @@ def test_a_checkpoint_is_due_after_many_channels(node: JournaledReplica) -> None
 
 
 def test_a_checkpoint_is_due_after_many_bytes(node: JournaledReplica) -> None:
-    """Even if there are few messages."""
     data = '"' + "x" * 2**16 + '"'
     for _ in range(math.ceil(SAVE_BYTES / (2**16 + 100)) - 1):
         node.publish(publish("a", data=data))
@@ -437,7 +432,6 @@ def test_a_checkpoint_is_due_after_many_bytes(node: JournaledReplica) -> None:
 
 
 def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledReplica, servers: Servers) -> None:
-    """Commands that arrive meanwhile wait, and are written after it."""
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS)
     outcomes = node.append(publish("a"))

@@ -205,7 +205,6 @@ def test_entries_are_those_since_the_checkpoint(path: Path) -> None:
 
 
 def test_a_save_deletes_only_the_entries_that_it_contains(path: Path) -> None:
-    """Those after it stay, should there be any."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
     changes = opened.state.changes()
@@ -295,7 +294,6 @@ def test_a_checkpoint_saved_twice_has_everything_once(path: Path) -> None:
 
 
 def test_a_checkpoint_that_fails_leaves_the_old_one(path: Path) -> None:
-    """None of it is written, and the entries are still there."""
     opened = Opened(path)
     opened.do(publish("a"), 1.0)
     opened.save()
@@ -337,7 +335,6 @@ def test_a_new_beginning_that_fails_leaves_everything(path: Path) -> None:
 
 
 def test_a_save_without_messages_and_keys_adds_no_row(path: Path) -> None:
-    """Only the channel that has changed."""
     opened = Opened(path)
     opened.do(publish("a", key="k"), 1.0)
     opened.save()
@@ -524,7 +521,6 @@ def test_a_file_contains_only_what_is_retained(path: Path) -> None:
 
 
 def test_expired_and_closed_rows_are_deleted(path: Path) -> None:
-    """Channels, messages and keys are deleted from it when the state forgets them."""
     limits = Limits(retention_seconds=5.0, channel_ttl_seconds=2.0)
     opened = Opened(path, limits)
     for number in range(50):
@@ -538,7 +534,6 @@ def test_expired_and_closed_rows_are_deleted(path: Path) -> None:
 
 
 def test_eviction_by_bytes_trims_the_file(path: Path) -> None:
-    """Messages evicted because of `retention_bytes` are deleted with the next checkpoint."""
     opened = Opened(path, Limits(retention_bytes=4 * MESSAGE_OVERHEAD_BYTES + 100))
     for number in range(40):
         opened.do(publish(f"c{number}"), 1.0)
@@ -656,7 +651,6 @@ def test_a_journal_of_another_format_is_left_alone(path: Path) -> None:
 
 @pytest.mark.parametrize("garbage", [b"\0" * 100, b"\xff" * 100, b"SQLite format 4\0" + b"x" * 84, b"x"])
 def test_a_damaged_header(path: Path, garbage: bytes) -> None:
-    """The file is no longer a journal."""
     filled(path)
     with path.open("r+b") as file:
         file.write(garbage)
@@ -686,7 +680,6 @@ def test_damaged_pages_are_reported_or_harmless(path: Path, seed: int) -> None:
 
 
 def test_damaged_pages_in_the_middle(path: Path) -> None:
-    """The error says that the file is damaged, and what to do."""
     filled(path)
     pages = path.stat().st_size // PAGE
     with path.open("r+b") as file:
@@ -701,7 +694,6 @@ def test_damaged_pages_in_the_middle(path: Path) -> None:
 
 @pytest.mark.parametrize("size", [99, 1000, PAGE, 2 * PAGE, 5 * PAGE + 100])
 def test_a_truncated_file(path: Path, size: int) -> None:
-    """The error is the same, however much of the file is left."""
     filled(path)
     os.truncate(path, size)
     text = error_of(path)

@@ -74,7 +74,6 @@ def test_times_never_decrease() -> None:
 
 
 def test_the_order_goes_on_under_another_name() -> None:
-    """Entries after it have the new one."""
     replica = Replica()
     replica.append(publish("a"))
     assert replica.append(Continue("e2")) == Done()

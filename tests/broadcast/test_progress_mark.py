@@ -150,7 +150,6 @@ def test_what_is_no_name_of_an_epoch_is_no_mark(machine: Machine, logged_failure
 
 
 def test_a_beginning_that_cannot_be_written_is_tried_again(machine: Machine, logged_failures: list[str]) -> None:
-    """The server starts all the same."""
     machine.store.trouble = "no space left"
     machine.mark.begin(Cursor("e1", 5))
     assert len(logged_failures) == 1
@@ -240,7 +239,6 @@ def test_stopping_during_a_write_writes_what_was_noted_since(machine: Machine) -
 
 @pytest.mark.parametrize("noted", [False, True])
 def test_stopping_with_nothing_new_writes_nothing(machine: Machine, noted: bool) -> None:
-    """Whether nothing was noted, or all of it is written."""
     if noted:
         machine.note(1)
         machine.second()
@@ -359,7 +357,6 @@ def test_a_mark_that_cannot_be_read_counts_as_none(machine: Machine, logged_fail
 
 
 def test_the_mark_is_beside_the_journal(tmp_path: Path) -> None:
-    """Its name is that of the journal and `.mark`."""
     assert mark_path(tmp_path / "journal.db") == tmp_path / "journal.db.mark"
 
 

@@ -81,7 +81,6 @@ def test_a_restored_state_lists_its_channels_by_id() -> None:
 
 
 def test_changes_contain_only_what_changed() -> None:
-    """No older channel, message or key is included; compared literally."""
     feed = Feed(channel_ttl_seconds=60.0, retention_seconds=30.0)
     feed.apply(publish("old", key="k1"), 10.0)
     feed.apply(publish("closing"), 10.0)
@@ -125,7 +124,6 @@ def test_an_awaited_channel_is_forgotten_all_the_same() -> None:
 
 
 def test_a_reopened_channel_is_not_forgotten() -> None:
-    """A channel that was forgotten and opened again between two moments counts as changed."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
@@ -136,7 +134,6 @@ def test_a_reopened_channel_is_not_forgotten() -> None:
 
 
 def test_a_channel_whose_messages_are_evicted_by_others_has_changed() -> None:
-    """A publication on one channel that evicts the oldest message of another changes both."""
     feed = Feed(retention_bytes=2 * MESSAGE_OVERHEAD_BYTES + 10)
     feed.apply(publish("quiet"), 1.0)
     feed.apply(publish("busy"), 1.0)
@@ -186,7 +183,6 @@ def test_changes_are_recorded_only_on_request() -> None:
 
 
 def test_each_change_of_a_channel_is_recorded() -> None:
-    """Opening, renewing, checking the expiry, closing and forgetting are recorded, each name once."""
     channels, changes = channels_and_changes()
     changes.start(0)
 

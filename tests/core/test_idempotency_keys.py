@@ -25,7 +25,6 @@ def state(keys: Keys) -> tuple[list[str | int], float | None]:
 
 
 def test_a_key_returns_its_publication() -> None:
-    """A key that was added is found, another one is not."""
     keys = keys_of(10.0, 11.0)
     assert keys.row("k1") == published(1, 10.0)
     assert keys.row("k2") == published(2, 11.0)
@@ -33,7 +32,6 @@ def test_a_key_returns_its_publication() -> None:
 
 
 def test_the_oldest_key_is_forgotten_beyond_the_limit() -> None:
-    """Only the newest keys up to the limit are remembered."""
     keys = keys_of(10.0, 11.0, 12.0, most=2)
     assert state(keys) == (["k2", "k3"], 16.0)
     assert keys.row("k1") is None

@@ -8,7 +8,6 @@ from .builders import Feed, batch, draft, gaps, ids, poll, publish
 
 
 def test_a_woken_poll_that_times_out_still_gets_its_message() -> None:
-    """A poll whose deadline passes before its delivery is answered with the message."""
     feed = Feed()
     feed.hold(poll("a", timeout=5.0), 1.0)
     feed.apply(publish("a"), 2.0)
@@ -80,7 +79,6 @@ def test_a_poll_answered_late_gets_the_messages_of_the_reopened_channel() -> Non
 
 
 def test_abandoning_a_poll_does_not_affect_the_reopened_channel() -> None:
-    """A subscription from before the channel was closed and forgotten ends without touching the new channel."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     subscription = feed.hold(poll("a", cursor="e1-1", timeout=100.0), 1.0)

@@ -168,7 +168,6 @@ def test_a_poll_ahead_of_the_new_state_is_lost_if_the_order_continues_without_wh
 
 
 def test_another_state_while_polls_are_being_moved() -> None:
-    """Polls that still refer to the first one are moved twice."""
     feed, _ = feed_with_polls()
     feed.use(ReplicatedState(feed.limits, epoch="e2"))
     feed.deliver(3)

@@ -31,7 +31,6 @@ from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 
 
 def test_each_message_of_a_batch_has_its_own_sequence() -> None:
-    """A publication of three messages takes three sequences, and the next entry follows them."""
     feed = Feed()
     assert feed.apply(batch(draft("a"), draft("b"), draft("a", "b")), 1.0) == Published(EPOCH, 1, 3, 1.0)
     assert feed.state.cursor == Cursor(EPOCH, 3)
@@ -156,7 +155,6 @@ def test_a_key_is_remembered_as_long_as_any_message(version: int, end: float) ->
 
 
 def test_a_refused_publication_does_not_use_up_its_key() -> None:
-    """A failed publication may be retried with the same key, even with other messages."""
     feed = Feed(channels_limit=1)
     assert isinstance(feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0), Overloaded)
     assert feed.apply(publish("a", key="k"), 1.0) == Published(EPOCH, 3, 1, 1.0)
@@ -164,7 +162,6 @@ def test_a_refused_publication_does_not_use_up_its_key() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_batch_is_published_as_a_whole_or_not_at_all(strict: bool) -> None:
-    """If one channel cannot be published to, no channel gets a message and no poll is woken."""
     feed = Feed(channels_limit=3, strict_channels=strict)
     feed.apply(Create("a"), 1.0)
     feed.hold(poll("a", timeout=10.0), 1.0)
@@ -190,7 +187,6 @@ def test_publishing_opens_channels_up_to_the_limit() -> None:
 
 
 def test_strict_channels_must_be_created_first() -> None:
-    """Once created they can be published to and polled."""
     feed = Feed(strict_channels=True)
     error = feed.apply(publish("a"), 1.0)
     assert isinstance(error, UnknownChannel)
@@ -263,7 +259,6 @@ def test_messages_expire_and_older_cursors_get_a_gap() -> None:
 
 
 def test_the_next_expiry_is_when_something_expires() -> None:
-    """Each `Expire` entry at that time removes something, until nothing is left."""
     feed = Feed(retention_seconds=10.0, channel_ttl_seconds=4.0)
     feed.apply(publish("a", key="k"), 1.25)
     feed.apply(Create("b", 30.0), 2.5)
@@ -280,7 +275,6 @@ def test_the_next_expiry_is_when_something_expires() -> None:
 
 
 def test_a_backlog_expires_over_several_entries() -> None:
-    """One entry expires a limited number of messages and channels; the next `Expire` continues at the same time."""
     feed = Feed(retention_seconds=10.0, retention_messages=10**6, channel_ttl_seconds=20.0)
     left = 250
     feed.apply(batch(*[draft("a")] * (EXPIRE_AT_MOST + left)), 1.0)
@@ -318,7 +312,6 @@ def test_what_an_entry_has_begun_may_exceed_its_share_and_ends_it() -> None:
 
 
 def test_a_batch_larger_than_the_channel_keeps_evicts_its_own_messages() -> None:
-    """The first messages of the batch are evicted, and gaps report it."""
     feed = Feed(retention_messages=2)
     feed.hold(poll("a", timeout=10.0), 1.0)
     feed.apply(batch(*[draft("a")] * 5), 1.0)
@@ -327,7 +320,6 @@ def test_a_batch_larger_than_the_channel_keeps_evicts_its_own_messages() -> None
 
 
 def test_a_forgotten_channel_still_gives_old_cursors_a_gap() -> None:
-    """A cursor from before its closing gets a gap, a later one does not."""
     feed = Feed(retention_seconds=10.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
@@ -358,7 +350,6 @@ def test_a_closing_is_reported_where_channels_must_exist(name: str | None) -> No
 
 
 def test_postponed_expiries_are_spread_over_several_entries() -> None:
-    """However many channels have a later expiry than expected, one entry checks at most EXPIRE_AT_MOST of them."""
     feed = Feed(channel_ttl_seconds=60.0, retention_seconds=1.0)
     names = [f"c{n}" for n in range(2 * EXPIRE_AT_MOST + 1)]
     for time in (10.0, 30.0):

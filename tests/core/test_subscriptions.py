@@ -27,7 +27,6 @@ def empty(sequence: int) -> Answer:
 
 
 def test_cached_messages_are_answered_at_once() -> None:
-    """A poll is not held if there is a message for it, whatever its timeout."""
     feed = Feed()
     feed.apply(publish("a"), 1.0)
     assert ids(feed.ask(poll("a", timeout=10.0), 1.0)) == [1]
@@ -47,7 +46,6 @@ def test_a_poll_without_timeout_gets_a_new_cursor() -> None:
 
 @pytest.mark.parametrize("cursor", ["", "now", "e1-1"])
 def test_a_held_poll_gets_the_next_message(cursor: str) -> None:
-    """The publication wakes it, and it is answered once."""
     feed = Feed()
     feed.apply(publish("b"), 1.0)
     feed.hold(poll("a", cursor=cursor, timeout=10.0), 1.0)
@@ -90,7 +88,6 @@ def test_a_message_wakes_the_polls_of_each_of_its_channels() -> None:
 
 
 def test_a_channel_forgotten_meanwhile_is_no_gap_for_a_poll_from_now() -> None:
-    """A poll is not given a gap for messages from before it started."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("old"), 1.0)
     feed.apply(Close("old"), 1.0)
@@ -205,7 +202,6 @@ def test_awaited_channels_are_limited() -> None:
 
 
 def test_the_limit_of_awaited_channels_counts_polls_of_one_name() -> None:
-    """Each name counts once; another name is refused."""
     feed = with_hold_limits(awaited_channels_limit=1)
     feed.hold(poll("a", timeout=9.0), 1.0)
     feed.hold(poll("a", timeout=9.0), 1.0)
@@ -316,7 +312,6 @@ def calls_of(function: Callable[..., object], run: Callable[[], object]) -> int:
 
 @pytest.mark.interpreted
 def test_a_poll_of_many_channels_is_checked_once_per_message() -> None:
-    """If a message does not match, the poll is read once, and waits again on all its channels."""
     feed = Feed()
     feed.hold(poll("a", "b", "c", cursor="e1-2", start=5.0, timeout=100.0), 1.0, "ahead")
     feed.hold(poll("a", "b", "c", start=5.0, timeout=100.0), 1.0)
@@ -383,7 +378,6 @@ def test_equal_polls_share_one_answer() -> None:
 
 
 def test_different_polls_do_not_keep_each_other_from_sharing() -> None:
-    """However they alternate, equal ones get the same object."""
     feed = Feed()
     selections = [Selection(("a",)), Selection(("a",))]
     for n in range(6):
@@ -442,7 +436,6 @@ def test_a_cursor_of_another_epoch_is_lost_at_once(epoch: str, sequence: int) ->
 
 
 def test_a_poll_ahead_of_the_node_keeps_a_longer_timeout() -> None:
-    """Being ahead makes its time longer, never shorter."""
     feed = Feed()
     feed.hold(poll("a", cursor="e1-9", timeout=10.0), 1.0)
     assert feed.polls.next_deadline == 11.0
@@ -573,7 +566,6 @@ def test_a_channel_counts_its_subscribers() -> None:
 
 
 def test_an_awaited_channel_is_not_open() -> None:
-    """Waiting for a name does not open the channel, and leaves nothing behind."""
     feed = Feed(channels_limit=1)
     subscriptions = [feed.hold(poll(f"never{n}", timeout=10.0), 1.0) for n in range(3)]
     assert (len(feed.state.channels), feed.state.snapshot().channels) == (0, ())

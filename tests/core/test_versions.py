@@ -310,7 +310,6 @@ def test_a_channel_closed_and_reopened_by_one_entry_keeps_its_message() -> None:
 
 
 def test_a_head_contains_the_version_and_the_past_epochs() -> None:
-    """As JSON."""
     feed = three_epochs()
     feed.state.note_changes(0)
     head = msgspec.json.decode(encode(feed.state.changes().head), type=Head)

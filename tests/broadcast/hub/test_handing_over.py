@@ -153,7 +153,6 @@ def test_the_next_piece_waits_until_all_can_take_it(machine: Machine) -> None:
 
 
 def test_the_others_go_on_when_the_slowest_dies(machine: Machine) -> None:
-    """Nobody waits for it any more."""
     quick, slow = machine.begin(), machine.begin(buffer_bytes=300)
     slow.end.is_reading = False
     for _ in range(20):
@@ -204,7 +203,6 @@ def test_changes_are_noted_only_while_the_state_is_handed_over(machine: Machine)
 
 
 def test_a_worker_may_leave_before_its_turn(machine: Machine) -> None:
-    """One that ended before it got anything is forgotten."""
     loading = machine.begin()
     machine.turn()
     waiting = machine.begin()
@@ -363,7 +361,6 @@ def waiting_calls(machine: Machine) -> int:
 
 
 def test_closed_channels_are_handed_over(machine: Machine) -> None:
-    """As they are remembered."""
     machine.hub_publishes(Close("c3"))
     (worker,) = machine.start()
     assert worker.equals_hub()

@@ -338,7 +338,6 @@ def test_the_end_of_the_order(machine: Machine) -> None:
 
 
 def test_the_end_is_not_told_when_the_parent_has_ended(machine: Machine) -> None:
-    """Nobody knows it."""
     (worker,) = machine.start()
     found = worker.find_end()
     worker.hub_end.die()
@@ -637,7 +636,6 @@ def test_a_worker_stops(machine: Machine) -> None:
 
 
 def test_a_worker_stops_between_entries_of_a_frame(machine: Machine) -> None:
-    """It applies no more of them."""
     (worker,) = machine.start()
     for _ in range(40):
         machine.hub_publishes(publish(*[f"c{number}" for number in range(100)]))
@@ -700,7 +698,6 @@ def test_an_entry_that_cannot_be_applied(machine: Machine, logged_failures: list
 
 
 def test_the_hub_stops(machine: Machine) -> None:
-    """Its beats end, and so does its broadcast."""
     (worker,) = machine.start()
     worker.end.die()
     assert Deferred.fromCoroutine(machine.hub.stop()).called

@@ -258,7 +258,6 @@ def test_nothing_is_stable_without_a_known_node(publishers: Publishers) -> None:
 
 
 def test_each_publisher_is_answered_at_its_own_deadline(publishers: Publishers) -> None:
-    """Not before, and with what was reached."""
     deadlines, began = (3.0, 1.0, 2.0), publishers.clock.seconds()
     received = [publishers.confirm("stable", seconds=seconds) for seconds in deadlines]
     publishers.report(member("a", 0))

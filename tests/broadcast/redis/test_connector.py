@@ -130,14 +130,12 @@ def test_an_unusable_redis_is_disconnected(replies: dict[str, Any], why: str) ->
 
 
 def test_a_refused_connection() -> None:
-    """The error names the address."""
     made, failed = ScriptedServers({}).connect("redis://127.0.0.1:7000")
     assert made == []
     assert failed[0].startswith("127.0.0.1:7000: An error occurred")
 
 
 def test_a_silent_redis_is_given_up() -> None:
-    """Within the timeout."""
     reactor = MemoryReactorClock()
     connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
     failed: list[str] = []

@@ -129,7 +129,6 @@ def test_an_entry_of_many_messages_starts_with_its_first_sequence(log: ReadLog) 
 
 
 def test_at_most_a_batch_is_read_at_a_time(log: ReadLog) -> None:
-    """The next read returns the rest."""
     log.append(*[publish("a")] * (BATCH + 5))
     first = list(log.now(log.log.read("e1", 0)))
     rest = log.now(log.log.read("e1", BATCH))
@@ -384,7 +383,6 @@ def test_an_entry_that_cannot_be_read_says_nothing_of_its_place(log: ReadLog) ->
 
 
 def test_the_run_that_a_connection_leads_to(log: ReadLog) -> None:
-    """The process and its history."""
     assert log.log.run == "run1.history-of-run1"
 
 
@@ -448,7 +446,6 @@ def test_a_save_that_another_came_before_changes_nothing(log: ReadLog) -> None:
 
 
 def test_a_save_adds_what_has_changed_only(log: ReadLog) -> None:
-    """What was there stays as it is."""
     log.append(publish("a", key="k"))
     state = log.state()
     assert log.save(state) is True

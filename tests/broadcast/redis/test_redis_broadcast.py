@@ -902,7 +902,6 @@ def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
 
 
 def test_a_busy_log_is_saved_each_second_and_not_more_often(cluster: Cluster) -> None:
-    """However often nodes report."""
     cluster.advance(1.5)
     saved = set()
     for _ in range(50):

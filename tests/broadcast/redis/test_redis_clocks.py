@@ -65,7 +65,6 @@ def test_a_node_whose_clock_is_wrong_expires_nothing_early_or_late(cluster: Clus
 
 
 def test_a_jump_of_a_nodes_clock_changes_nothing(cluster: Cluster) -> None:
-    """Nothing expires, no epoch begins, and no entry is appended."""
     cluster.publish(cluster.nodes[0], "a")
     before = cluster.nodes[0].cursor
     for jump in (2 * HOUR, -HOUR):

@@ -566,7 +566,6 @@ def test_the_first_reason_for_an_end_counts(ends: Ends) -> None:
 
 
 def test_commands_fail_before_the_connection_is_made() -> None:
-    """They fail at once."""
     connection = RedisConnection(Clock(), 5.0)
     replies: list[Reply] = []
     connection.send(("A",), replies.append)
@@ -575,7 +574,6 @@ def test_commands_fail_before_the_connection_is_made() -> None:
 
 @pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad\r\n\r\n", b"\x15", b"*-7\r\n", b"?1\r\n"])
 def test_a_server_that_is_not_redis_ends_the_connection(ends: Ends, garbage: bytes) -> None:
-    """Callers are told that this is not Redis."""
     ends.send("A")
     ends.connection.dataReceived(garbage)
     assert ends.aborted()
@@ -595,7 +593,6 @@ def test_through_tls_an_alert_is_garbage_like_any_other(ends: Ends) -> None:
 
 
 def test_replies_before_garbage_count(ends: Ends) -> None:
-    """Commands that were answered before it keep their replies."""
     ends.send("A")
     ends.send("B")
     ends.connection.dataReceived(b":1\r\n?\r\n")

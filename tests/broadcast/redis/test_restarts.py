@@ -420,7 +420,6 @@ def test_a_node_that_has_not_read_the_new_name_yet(cluster: Cluster) -> None:
 
 
 def test_a_node_that_reconnects_reads_on(cluster: Cluster) -> None:
-    """It does not load what it has."""
     cluster.publish(cluster.nodes[0], "a")
     cluster.redis.executed.clear()
     cluster.redis.cut()
@@ -687,7 +686,6 @@ def test_a_node_that_stops_writes_its_mark(durable: Cluster, disk: Disk) -> None
 
 
 def test_a_node_that_crashes_writes_nothing_more(durable: Cluster, disk: Disk) -> None:
-    """Not even the mark that is due later."""
     node = start_on(durable, disk)
     durable.advance(MARK_SECONDS + 0.1)
     for _ in range(2):  # the first one is written at once
@@ -776,7 +774,6 @@ def test_what_a_mark_tells_a_new_node(durable: Cluster, disk: Disk, place: str, 
 
 
 def test_an_unreadable_mark_is_reported_and_ignored(durable: Cluster, disk: Disk, logged_failures: list[str]) -> None:
-    """The node starts as one without a mark."""
     node = durable.start()
     durable.publish(node, "a")
     seen = node.cursor
