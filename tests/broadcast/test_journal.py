@@ -314,7 +314,7 @@ def test_the_bytes_that_wait_for_the_disk_are_limited(narrow: JournaledReplica) 
 
 
 @pytest.mark.parametrize("how", ["fails", "late", "stopped"])
-def test_room_is_freed_however_publications_end(narrow: JournaledReplica, logged_failures: list[str], how: str) -> None:
+def test_room_is_freed_however_publications_end(narrow: JournaledReplica, log: list[str], how: str) -> None:
     """Whether they are refused, of unknown outcome, or written during shutdown."""
     waiting = [narrow.append(LARGE) for _ in range(10)]
     if how == "fails":
@@ -325,12 +325,11 @@ def test_room_is_freed_however_publications_end(narrow: JournaledReplica, logged
         narrow.stop_at_once()
     assert [len(received) for received in waiting] == [1] * 10
     assert narrow.journal.waiting_bytes == 0
-    logged_failures.clear()
 
 
 @pytest.mark.interpreted
 def test_a_bug_while_applying_a_group_is_reported_to_all_its_publishers(
-    narrow: JournaledReplica, logged_failures: list[str]
+    narrow: JournaledReplica, log: list[str]
 ) -> None:
     """The remaining publications of the group, and those waiting behind it, get an error; none waits forever.
 
@@ -359,8 +358,7 @@ def test_a_bug_while_applying_a_group_is_reported_to_all_its_publishers(
         narrow.clock.advance(RETRY_SECONDS)
         narrow.helpers.run()
     assert narrow.publish(publish("a")).sequence == 5
-    assert len([line for line in logged_failures if "could not apply an entry" in line]) == 1
-    logged_failures.clear()
+    assert len([line for line in log if "could not apply an entry" in line]) == 1
 
 
 def test_a_group_ends_when_it_has_many_bytes(node: JournaledReplica) -> None:
@@ -528,7 +526,7 @@ def test_after_a_crash_it_is_still_done(servers: Servers, path: Path, is_saved: 
     assert node.helpers.names == []
 
 
-def test_a_rewriting_that_fails_is_repeated(node: JournaledReplica, path: Path, logged_failures: list[str]) -> None:
+def test_a_rewriting_that_fails_is_repeated(node: JournaledReplica, path: Path, log: list[str]) -> None:
     """Publishing goes on when the disk works again."""
     node.do(Erase("message", cursor=say(node, MARKER)))
     node.clock.advance(REWRITE_SECONDS)
@@ -540,7 +538,6 @@ def test_a_rewriting_that_fails_is_repeated(node: JournaledReplica, path: Path, 
     assert node.helpers.names == ["rewrite"]
     node.helpers.step()
     assert MARKER.encode() not in bytes_of(path)
-    logged_failures.clear()
 
 
 class SteppedHost(Host):
@@ -662,7 +659,7 @@ def test_recovery_is_retried_until_it_succeeds(
     assert cached(servers.restart()) == [1, 2]
 
 
-def test_a_late_commit_is_found(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+def test_a_late_commit_is_found(node: JournaledReplica, log: list[str], servers: Servers) -> None:
     """It is applied once, and a publisher that retries with its key after an unknown outcome gets the first outcome."""
     node.publish(publish("a"))
     late = [node.append(publish("a", key="k"))]
@@ -681,11 +678,10 @@ def test_a_late_commit_is_found(node: JournaledReplica, logged_failures: list[st
     again = servers.restart()
     assert cached(again) == found
     assert again.publish(publish("a", key="k")) == Published("e1", 2, 1, START)
-    assert len(logged_failures) == 1
-    logged_failures.clear()
+    assert len(log) == 1
 
 
-def test_a_late_group_is_found(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+def test_a_late_group_is_found(node: JournaledReplica, log: list[str], servers: Servers) -> None:
     """All its entries are applied in order, with their original times, and earlier ones are not applied again."""
     node.publish(publish("a"))
     for command in (Expire(), batch(draft("a"), draft("b"), key="l"), publish("b", key="m")):
@@ -700,10 +696,9 @@ def test_a_late_group_is_found(node: JournaledReplica, logged_failures: list[str
     assert node.publish(publish("c")).sequence == 6
     assert node.publish(publish("b", key="m")).sequence == 5
     assert cached(servers.restart()) == [1, 3, 4, 5, 6]
-    logged_failures.clear()
 
 
-def test_recovery_may_be_late_as_well(node: JournaledReplica, logged_failures: list[str]) -> None:
+def test_recovery_may_be_late_as_well(node: JournaledReplica, log: list[str]) -> None:
     """It is tried again, and the effects of the first attempt remain."""
     node.append(publish("a"))
     node.helpers.give_up()
@@ -717,7 +712,6 @@ def test_recovery_may_be_late_as_well(node: JournaledReplica, logged_failures: l
     node.helpers.run()
     assert node.sequences() == [1]
     assert node.publish(publish("a")).sequence == 2
-    logged_failures.clear()
 
 
 def test_a_checkpoint_that_fails_loses_nothing(
@@ -741,7 +735,7 @@ def test_a_checkpoint_that_fails_loses_nothing(
     assert again.publish(publish("a", key="k")).sequence == 1
 
 
-def test_a_late_checkpoint_is_made_twice(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+def test_a_late_checkpoint_is_made_twice(node: JournaledReplica, log: list[str], servers: Servers) -> None:
     """The second one writes the same and what is new, without duplicate messages or keys."""
     for number in range(3):
         node.publish(publish("a", key=f"k{number}"))
@@ -763,8 +757,7 @@ def test_a_late_checkpoint_is_made_twice(node: JournaledReplica, logged_failures
     again = servers.restart()
     assert cached(again) == [1, 2, 3, 4, 5]
     assert again.state.snapshot() == after_restart(state)
-    assert len(logged_failures) == 2
-    logged_failures.clear()
+    assert len(log) == 2
 
 
 def test_a_failed_append_is_not_in_a_later_checkpoint(
@@ -781,7 +774,7 @@ def test_a_failed_append_is_not_in_a_later_checkpoint(
     assert [(m.sequence, m.channels) for m in again.state.snapshot().messages] == [(1, ("a",)), (2, ("a",))]
 
 
-def test_a_file_that_is_locked_in_a_transaction_recovers(logged_failures: list[str], servers: Servers) -> None:
+def test_a_file_that_is_locked_in_a_transaction_recovers(log: list[str], servers: Servers) -> None:
     """A checkpoint that failed halfway is rolled back first."""
     connection = KeptConnection()
     node = servers.start(file=partial(JournalFile, connect=connection))
@@ -800,7 +793,6 @@ def test_a_file_that_is_locked_in_a_transaction_recovers(logged_failures: list[s
     assert node.journal.why_not_ready() is None
     assert node.publish(publish("a")).sequence == 2
     assert cached(servers.restart()) == [1, 2]
-    logged_failures.clear()
 
 
 # Shutdown.
@@ -853,7 +845,7 @@ def test_stopping_after_a_failure(node: JournaledReplica, logged_failures: list[
 
 
 def test_stopping_after_a_failure_while_a_checkpoint_is_due(
-    node: JournaledReplica, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, log: list[str], servers: Servers
 ) -> None:
     """It is not made either: the next start reads the entries."""
     node.publish(publish("a"))
@@ -866,7 +858,6 @@ def test_stopping_after_a_failure_while_a_checkpoint_is_due(
     node.helpers.run()
     assert done(stopped)
     assert cached(servers.start()) == [1]
-    logged_failures.clear()
 
 
 def test_stopping_during_recovery(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
@@ -893,9 +884,7 @@ def test_stopping_during_recovery(node: JournaledReplica, logged_failures: list[
     assert cached(servers.start()) == [1]
 
 
-def test_a_commit_that_fails_while_stopping(
-    node: JournaledReplica, logged_failures: list[str], servers: Servers
-) -> None:
+def test_a_commit_that_fails_while_stopping(node: JournaledReplica, log: list[str], servers: Servers) -> None:
     """Waiting commands are refused, and the journal stops without a checkpoint."""
     node.publish(publish("a"))
     outcomes = [node.append(publish("a")), node.append(publish("a"))]
@@ -908,7 +897,6 @@ def test_a_commit_that_fails_while_stopping(
     assert "save" not in node.helpers.made
     assert node.clock.getDelayedCalls() == []
     assert cached(servers.start()) == [1]
-    logged_failures.clear()
 
 
 def test_a_last_checkpoint_that_fails_is_logged(
@@ -927,14 +915,13 @@ def test_a_last_checkpoint_that_fails_is_logged(
     assert cached(servers.restart()) == [1]
 
 
-def test_a_file_that_cannot_be_closed_is_logged(node: JournaledReplica, logged_failures: list[str]) -> None:
+def test_a_file_that_cannot_be_closed_is_logged(node: JournaledReplica, log: list[str]) -> None:
     """The server stops all the same."""
     stopped = node.stop()
     node.helpers.step()
     node.helpers.fail("the disk is gone")
     assert done(stopped)
-    assert logged_failures == ["closing the journal failed: the disk is gone"]
-    logged_failures.clear()
+    assert log == ["closing the journal failed: the disk is gone"]
 
 
 def test_a_restart_changes_nothing_but_the_name(servers: Servers) -> None:

@@ -95,7 +95,7 @@ def publish(at: float, ack: str) -> Step:
 
 @pytest.mark.parametrize("is_replicated", [True, False])
 def test_replicated_although_the_replica_has_lost_it_since(
-    is_replicated: bool, monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]
+    is_replicated: bool, monkeypatch: pytest.MonkeyPatch, log: list[str]
 ) -> None:
     """Redis is put back while the answer is on its way: that is no lie, unless the replica never had the entry."""
     pause = Step(2.0, "replica_pause", {"node": 0, "seconds": 15.0, "what": ""})
@@ -117,7 +117,6 @@ def test_replicated_although_the_replica_has_lost_it_since(
     setup = {**SETUP, "slow_node": 0.0}
     steps = (publish(3.0, "replicated"),) if is_replicated else (pause, publish(3.0, "replicated"))
     broken = simulate(Plan("steps", setup, steps), put_back).broken
-    logged_failures.clear()
     assert told[0] == "replicated"
     assert broken.startswith("replicated: ") is not is_replicated
 
@@ -128,7 +127,7 @@ async def lie(log: RedisLog, seconds: float) -> tuple[Tail, int]:
 
 
 @pytest.mark.parametrize("is_cut_off", [True, False])
-def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]) -> None:
+def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch, log: list[str]) -> None:
     """A node that is cut off, until its lease is over, even if it has not noticed; one that is not cut off, always."""
     monkeypatch.setattr(inside, "note_report", lambda simulation, node: None)
     lives: dict[float, bool] = {}
@@ -145,7 +144,6 @@ def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch,
 
     clog = Step(10.0, "clog", {"node": 0, "other": REDIS, "seconds": 15.0, "direction": "both"})
     simulate(Plan("steps", {**SETUP, "slow_node": 0.0}, (clog,) if is_cut_off else ()), look)
-    logged_failures.clear()
     assert lives == {9.9: True, 10.5: True, 11.4: True, 11.6: not is_cut_off}
 
 

@@ -239,15 +239,14 @@ def test_publishing_goes_on_while_a_worker_loads(machine: Machine) -> None:
 
 
 def test_a_state_that_cannot_be_restored_ends_the_worker(
-    machine: Machine, logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
+    machine: Machine, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is replaced; the parent and the others are not concerned."""
     (old,) = machine.start()
     new = machine.begin()
     monkeypatch.setattr(new.node, "start_from", fails)
     machine.run()
-    assert ["could not restore the state" in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert ["could not restore the state" in line for line in log] == [True]
     assert new.lost == ["this worker could not restore the state"]
     assert (len(new.ended), new.states, old.serves) == (1, 0, True)
 

@@ -105,7 +105,7 @@ def test_outcomes_come_in_order(machine: Machine) -> None:
     assert (asked.equals_hub(), other.equals_hub()) == (True, True)
 
 
-def test_a_callback_that_fails_is_logged(machine: Machine, logged_failures: list[str]) -> None:
+def test_a_callback_that_fails_is_logged(machine: Machine, log: list[str]) -> None:
     """The worker goes on, and so do the other publishers."""
     (worker,) = machine.start()
 
@@ -115,8 +115,7 @@ def test_a_callback_that_fails_is_logged(machine: Machine, logged_failures: list
     worker.broadcast.append(publish("a"), fails)
     outcomes = worker.append(publish("a"))
     machine.run()
-    assert ["could not answer a publisher" in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert ["could not answer a publisher" in line for line in log] == [True]
     assert (len(outcomes), worker.broadcast.waiting_bytes, worker.lost) == (1, 0, [])
 
 
@@ -171,7 +170,7 @@ def test_with_a_journal_nobody_applies_before_the_disk_has_it(journaled: Journal
 
 
 @pytest.mark.parametrize("takes_effect", [False, True])
-def test_a_commit_that_fails(journaled: JournaledMachine, logged_failures: list[str], takes_effect: bool) -> None:
+def test_a_commit_that_fails(journaled: JournaledMachine, log: list[str], takes_effect: bool) -> None:
     """Those whose commands were being written do not know, the others were refused; all apply what was written."""
     one, two = journaled.start(2)
     first = one.append(publish("a"))
@@ -194,7 +193,6 @@ def test_a_commit_that_fails(journaled: JournaledMachine, logged_failures: list[
     journaled.run_with_disk()
     assert isinstance(fourth[0], Published)
     assert (one.equals_hub(), two.equals_hub(), one.broadcast.waiting_bytes) == (True, True, 0)
-    logged_failures.clear()
 
 
 def test_a_full_waiting_room_of_the_parent(tmp_path: Path) -> None:
@@ -510,7 +508,7 @@ def go_on(machine: Machine, workers: list[Worker]) -> None:
     machine.run()
 
 
-def test_publishers_are_answered_while_the_parent_hangs(machine: Machine, logged_failures: list[str]) -> None:
+def test_publishers_are_answered_while_the_parent_hangs(machine: Machine, log: list[str]) -> None:
     """Those that wait: it is not known. Later ones are refused; the worker is not ready. All ends with the hang."""
     workers = machine.start(2)
     asked, other = workers
@@ -530,7 +528,7 @@ def test_publishers_are_answered_while_the_parent_hangs(machine: Machine, logged
         assert error is not None
         assert error.operator_detail == reason
     hang(machine, 60.0, workers)
-    assert [line.startswith(reason) for line in logged_failures] == [True, True]
+    assert [line.startswith(reason) for line in log] == [True, True]
     go_on(machine, workers)
     assert [worker.broadcast.why_not_ready() for worker in workers] == [None, None]
     assert machine.hub.cursor.sequence == 1, "it may, and this one was"
@@ -539,8 +537,7 @@ def test_publishers_are_answered_while_the_parent_hangs(machine: Machine, logged
     assert isinstance(again[0], Published)
     assert (len(outcomes), asked.equals_hub(), other.equals_hub()) == (1, True, True)
     hang(machine, SILENCE_SECONDS + 2.0, workers)
-    assert len(logged_failures) == 4
-    logged_failures.clear()
+    assert len(log) == 4
 
 
 @pytest.mark.parametrize("pause", [13.0, 86400.0])
@@ -567,7 +564,7 @@ def test_a_parent_that_is_slow_does_not_hang(machine: Machine) -> None:
     assert worker.broadcast.why_not_ready() is None
 
 
-def test_the_end_of_a_hang_is_logged(machine: Machine, logged_failures: list[str]) -> None:
+def test_the_end_of_a_hang_is_logged(machine: Machine, log: list[str]) -> None:
     """Once by each worker, and not when the parent has never hung."""
     with logged_at("info") as lines:
         workers = machine.start(2)
@@ -577,10 +574,9 @@ def test_the_end_of_a_hang_is_logged(machine: Machine, logged_failures: list[str
         go_on(machine, workers)
         machine.advance(BEAT_SECONDS)
     assert lines == ["the parent process responds again"] * 2
-    logged_failures.clear()
 
 
-def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, logged_failures: list[str]) -> None:
+def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, log: list[str]) -> None:
     """It is not held up; nothing is left to do."""
     (worker,) = machine.start()
     hang(machine, SILENCE_SECONDS + 2.0, [worker])
@@ -588,7 +584,6 @@ def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, logged_fai
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
     go_on(machine, [worker])
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
-    logged_failures.clear()
 
 
 # The end.
@@ -647,34 +642,32 @@ def test_a_worker_stops_between_entries_of_a_frame(machine: Machine) -> None:
     assert len(worker.node.applied) == count < 40
 
 
-def test_a_message_to_the_parent_that_cannot_be_read(machine: Machine, logged_failures: list[str]) -> None:
+def test_a_message_to_the_parent_that_cannot_be_read(machine: Machine, log: list[str]) -> None:
     """Ends the worker that sent it, which is logged; the others are not concerned, and nothing behind it is taken."""
     bad, good = machine.start(2)
     bad.link.send(framed(b'["nonsense"]'))
     bad.append(publish("behind"))
     outcomes = good.append(publish("a"))
     machine.run()
-    assert ["malformed message from worker 1" in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert ["malformed message from worker 1" in line for line in log] == [True]
     assert (bad.ended, bad.hub_link.was_aborted) == (["it sent a malformed message"], True)
     assert (len(bad.lost), len(outcomes), good.equals_hub(), machine.hub.cursor.sequence) == (1, 1, True, 1)
 
 
-def test_a_message_of_the_parent_that_cannot_be_read(machine: Machine, logged_failures: list[str]) -> None:
+def test_a_message_of_the_parent_that_cannot_be_read(machine: Machine, log: list[str]) -> None:
     """Ends the worker, with the same reason for everybody who waits."""
     worker, other = machine.start(2)
     worker.hub_link.send(framed(b'["nonsense"]'))
     outcomes = worker.append(publish("a"))
     machine.run()
-    assert ["could not follow the parent process" in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert ["could not follow the parent process" in line for line in log] == [True]
     assert worker.lost == ["this worker could not follow the parent process"]
     assert why(outcomes) == (UNKNOWN, *worker.lost)
     assert (len(worker.ended), other.lost, other.equals_hub()) == (1, [], True)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3, 4, 5, 20])
-def test_an_entry_that_cannot_be_applied(machine: Machine, logged_failures: list[str], before: int) -> None:
+def test_an_entry_that_cannot_be_applied(machine: Machine, log: list[str], before: int) -> None:
     """Ends the worker, also if the entry's turn comes later. Its publisher does not get the outcome of another one."""
     worker, other = machine.start(2)
 
@@ -689,9 +682,8 @@ def test_an_entry_that_cannot_be_applied(machine: Machine, logged_failures: list
     good = worker.append(publish("good"))
     outcomes, after = worker.append(bad), worker.append(publish("after"))
     machine.run()
-    assert ["could not follow the parent process" in line for line in logged_failures] == [True]
-    assert "a bug" in logged_failures[0]
-    logged_failures.clear()
+    assert ["could not follow the parent process" in line for line in log] == [True]
+    assert "a bug" in log[0]
     assert isinstance(good[0], Published)
     assert (why(outcomes), why(after)) == ((UNKNOWN, *worker.lost), (UNKNOWN, *worker.lost))
     assert (len(worker.ended), other.equals_hub()) == (1, True)
@@ -705,7 +697,7 @@ def test_the_hub_stops(machine: Machine) -> None:
     assert machine.clock.getDelayedCalls() == []
 
 
-def test_the_hub_is_ready_when_its_broadcast_is(journaled: JournaledMachine, logged_failures: list[str]) -> None:
+def test_the_hub_is_ready_when_its_broadcast_is(journaled: JournaledMachine, log: list[str]) -> None:
     """And says why it is not; as a node it has no name."""
     assert journaled.hub.why_not_ready() is None
     journaled.hub_publishes(publish("a"))
@@ -713,7 +705,6 @@ def test_the_hub_is_ready_when_its_broadcast_is(journaled: JournaledMachine, log
     error = journaled.hub.why_not_ready()
     assert error is not None
     assert error.operator_detail == "the disk is full"
-    logged_failures.clear()
     member = journaled.hub.member("hub")
     assert (member.id, member.cursor, member.held_polls) == ("hub", str(journaled.hub.cursor), 0)
 

@@ -26,12 +26,11 @@ STATE, LOG, MEMBERS, LOADS = (b"{pushup}:5:" + name for name in b"state log memb
 
 
 @pytest.fixture
-def cluster(logged_failures: list[str]) -> Iterator[Cluster]:
+def cluster(log: list[str]) -> Iterator[Cluster]:
     """Two nodes. What they log as errors is what the tests cause."""
     with cluster_of(2) as cluster:
         cluster.advance(0.5)
         yield cluster
-    logged_failures.clear()
 
 
 def is_one(cluster: Cluster) -> bool:
@@ -43,7 +42,7 @@ def is_one(cluster: Cluster) -> bool:
 
 
 @pytest.fixture
-def old(logged_failures: list[str]) -> Iterator[Cluster]:
+def old(log: list[str]) -> Iterator[Cluster]:
     """A log of this version, no node, and a release that knows the next one."""
     cluster = Cluster()
     cluster.crash(cluster.start())
@@ -51,7 +50,6 @@ def old(logged_failures: list[str]) -> Iterator[Cluster]:
     with next_version():
         yield cluster
         cluster.end()
-    logged_failures.clear()
 
 
 def start_old(cluster: Cluster) -> FollowingNode:
@@ -391,7 +389,7 @@ def test_an_entry_that_one_node_cannot_apply_concerns_that_node(
     assert ["cannot read the entry" in line for line in logged_failures] == [False, True, False]
 
 
-def test_a_node_that_cannot_read_an_entry_keeps_its_connections(cluster: Cluster, logged_failures: list[str]) -> None:
+def test_a_node_that_cannot_read_an_entry_keeps_its_connections(cluster: Cluster, log: list[str]) -> None:
     """It does not read on, and that is not taken for a server that has stopped sending, however short the timeout."""
     node = cluster.start(timeout=1.0)
     links = [link for link in cluster.redis.links if link.connection in node.connector.made]
@@ -401,10 +399,9 @@ def test_a_node_that_cannot_read_an_entry_keeps_its_connections(cluster: Cluster
     assert [link.open for link in links] == [True, True]
     cluster.advance(1.0)
     assert [link.open for link in links] == [False, False]
-    logged_failures.clear()
 
 
-def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[str]) -> None:
+def test_a_node_that_cannot_read_an_entry_notices_a_fork(log: list[str]) -> None:
     """Redis is put back meanwhile, and other entries take the places of those that the node has applied.
 
     Another node is the first, so this one does not save what it has.
@@ -432,13 +429,10 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
         is_back: bool = node.follows
         assert is_back
         assert [gap.reason for gap in node.poll(poll("a", cursor=seen)).gaps] == ["lost"]
-    logged_failures.clear()
 
 
 @pytest.mark.interpreted
-def test_a_node_that_could_not_apply_an_entry_tries_it_again(
-    logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_could_not_apply_an_entry_tries_it_again(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It can for reasons that pass. Here it is the only node, so nobody saves a checkpoint that is past the entry."""
     with cluster_of(1) as cluster:
         (node,) = cluster.nodes
@@ -452,14 +446,11 @@ def test_a_node_that_could_not_apply_an_entry_tries_it_again(
         assert node.follows
         answer = node.poll(poll("a", cursor=seen))
         assert (ids(answer), answer.gaps) == ([2], ())
-    assert ["cannot read the entry" in line for line in logged_failures] == [False, True, False]
-    logged_failures.clear()
+    assert ["cannot read the entry" in line for line in log] == [False, True, False]
 
 
 @pytest.mark.interpreted
-def test_an_entry_that_fails_in_the_middle_leaves_nothing(
-    logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_fails_in_the_middle_leaves_nothing(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in the state that was there nor in one that is built again: clients see it as a whole, or not at all."""
     apply, left = ReplicatedState.apply, 2
 
@@ -484,8 +475,7 @@ def test_an_entry_that_fails_in_the_middle_leaves_nothing(
         assert node.follows
         answer = node.poll(poll("a", cursor=seen))
         assert (ids(answer), answer.gaps) == ([2], ())
-    assert ["(a bug)" in line or "in the middle" in line for line in logged_failures] == [True] * 3
-    logged_failures.clear()
+    assert ["(a bug)" in line or "in the middle" in line for line in log] == [True] * 3
 
 
 @pytest.mark.parametrize("which", [0, 1])

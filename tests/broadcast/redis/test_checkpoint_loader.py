@@ -125,14 +125,13 @@ def test_reading_begins_again_if_the_checkpoint_was_saved_all_the_same(cluster: 
 
 
 @pytest.mark.parametrize("why", ["MISCONF no disk", "OOM full"])
-def test_a_node_loads_although_redis_takes_no_writes(cluster: Cluster, logged_failures: list[str], why: str) -> None:
+def test_a_node_loads_although_redis_takes_no_writes(cluster: Cluster, log: list[str], why: str) -> None:
     """If Redis is full, it can report, too; with MISCONF it cannot. Publishing is refused in both cases."""
     cluster.redis.denies = why
     node = cluster.start()
     assert node.state.snapshot() == cluster.nodes[0].state.snapshot()
     assert node.follows is (why == "OOM full")
-    assert [why in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert [why in line for line in log] == [True]
 
 
 class Asks:
@@ -437,7 +436,7 @@ def test_other_work_has_its_turn_while_a_backlog_is_applied() -> None:
         assert len(set(turns)) == 4, "each of the entries is a turn of its own"
 
 
-def test_the_channels_of_a_new_epoch_are_sent_in_pieces(cluster: Cluster, logged_failures: list[str]) -> None:
+def test_the_channels_of_a_new_epoch_are_sent_in_pieces(cluster: Cluster, log: list[str]) -> None:
     """They get a key of their own first, which has a lifetime until the epoch begins with it."""
     node = cluster.nodes[0]
     before = node.cursor
@@ -451,10 +450,9 @@ def test_the_channels_of_a_new_epoch_are_sent_in_pieces(cluster: Cluster, logged
     assert not [key for key in cluster.redis.data if b":begin:" in key]
     other = cluster.start()
     assert other.state.snapshot() == node.state.snapshot()
-    logged_failures.clear()
 
 
-def test_an_epoch_begins_with_all_of_its_channels_or_not_at_all(cluster: Cluster, logged_failures: list[str]) -> None:
+def test_an_epoch_begins_with_all_of_its_channels_or_not_at_all(cluster: Cluster, log: list[str]) -> None:
     """If Redis loses some of them before it begins, the node tries again."""
     node = cluster.nodes[0]
     cluster.redis.executed.clear()
@@ -467,7 +465,6 @@ def test_an_epoch_begins_with_all_of_its_channels_or_not_at_all(cluster: Cluster
     assert node.follows
     assert cluster.start().state.snapshot() == node.state.snapshot()
     assert len(node.state.channels) == 1000
-    logged_failures.clear()
 
 
 def test_many_changes_are_saved_at_once() -> None:

@@ -54,13 +54,6 @@ def node(cluster: Cluster) -> FollowingNode:
     return cluster.nodes[0]
 
 
-@pytest.fixture
-def log(logged_failures: list[str]) -> Iterator[list[str]]:
-    """What was logged as an error, which the tests cause on purpose."""
-    yield logged_failures
-    logged_failures.clear()
-
-
 def links_of(cluster: Cluster, node: FollowingNode) -> tuple[Link, Link]:
     """The connection with which a node reads, and the one with which it appends."""
     assert node.follows

@@ -51,7 +51,7 @@ def test_a_node_whose_reading_stops(cluster: Cluster) -> None:
     assert value(other, "log_lag_entries") == value(other, "log_lag_seconds") == 0
 
 
-def test_a_node_without_redis(cluster: Cluster, logged_failures: list[str]) -> None:
+def test_a_node_without_redis(cluster: Cluster, log: list[str]) -> None:
     """It is down, until it has connected again, to whatever Redis is by now."""
     node = cluster.nodes[0]
     cluster.advance(1.0)
@@ -64,8 +64,7 @@ def test_a_node_without_redis(cluster: Cluster, logged_failures: list[str]) -> N
     cluster.advance(5.0)
     assert value(node, "redis_up") == 1
     assert value(node, "redis_reconnects_total") == 1
-    assert all("it is down" in line or "closed the connection" in line for line in logged_failures)
-    logged_failures.clear()
+    assert all("it is down" in line or "closed the connection" in line for line in log)
 
 
 def test_the_memory_and_the_role(cluster: Cluster) -> None:

@@ -26,14 +26,13 @@ STATE = b"{pushup}:5:state"
 
 
 @pytest.fixture
-def cluster(logged_failures: list[str]) -> Iterator[Cluster]:
+def cluster(log: list[str]) -> Iterator[Cluster]:
     """Two nodes that know each other. What they log as errors is what the tests cause."""
     with cluster_of(2) as cluster:
         cluster.advance(0.5)
         yield cluster
     cluster.settle()
     assert cluster.clock.getDelayedCalls() == []
-    logged_failures.clear()
 
 
 def epoch_of(cluster: Cluster) -> str:
@@ -262,7 +261,7 @@ def test_a_replica_takes_over(cluster: Cluster, lost: bool) -> None:
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("seen_by", ["nobody", "report", "connection", "another node"])
-def test_a_replica_that_is_started_as_a_primary(declared: bool, seen_by: str, logged_failures: list[str]) -> None:
+def test_a_replica_that_is_started_as_a_primary(declared: bool, seen_by: str, log: list[str]) -> None:
     """It looks like the server that was there before. Primary and a node are lost, and entries that only these had."""
     with cluster_of(0) as cluster, logged_at("warn") as lines:
         redis = cluster.redis
@@ -302,7 +301,6 @@ def test_a_replica_that_is_started_as_a_primary(declared: bool, seen_by: str, lo
         assert any("redis_durable is ignored" in line for line in lines) == (declared and not trusts)
         again = redis.data[STATE].get(b"replicated")
         assert again == (None if seen_by == "nobody" else b"1"), "for good"
-    logged_failures.clear()
 
 
 @pytest.mark.parametrize("leave", [True, False])
@@ -594,7 +592,7 @@ def test_many_keys_are_kept_in_pieces(cluster: Cluster) -> None:
     assert cluster.publish(new, "a", key="k700") == outcomes[700][0]
 
 
-def test_a_refused_publication_does_not_succeed_later(logged_failures: list[str]) -> None:
+def test_a_refused_publication_does_not_succeed_later(log: list[str]) -> None:
     """A part of the checkpoint is missing, and with a channel less there would have been room for it."""
     with cluster_of(1, channels_limit=1) as cluster:
         node = cluster.nodes[0]
@@ -606,7 +604,6 @@ def test_a_refused_publication_does_not_succeed_later(logged_failures: list[str]
         new = cluster.start()
         cluster.advance(2.0)
         assert cluster.publish(new, "b", key="refused").epoch == epoch_of(cluster) != node.state.cursor.epoch
-    logged_failures.clear()
 
 
 # The mark.
@@ -623,14 +620,13 @@ def disk() -> Disk:
 
 
 @pytest.fixture
-def durable(logged_failures: list[str]) -> Iterator[Cluster]:
+def durable(log: list[str]) -> Iterator[Cluster]:
     """A Redis that syncs each write, and no node yet."""
     cluster = Cluster()
     cluster.redis.info["aof_enabled"] = "1"
     cluster.redis.appendfsync = b"always"
     yield cluster
     cluster.end()
-    logged_failures.clear()
 
 
 @pytest.mark.parametrize("ends", ["stop", "crash"])
@@ -696,9 +692,7 @@ def test_a_node_that_crashes_writes_nothing_more(durable: Cluster, disk: Disk) -
     assert disk.data == written
 
 
-def test_a_node_that_does_not_know_its_state_goes_by_its_mark(
-    durable: Cluster, disk: Disk, logged_failures: list[str]
-) -> None:
+def test_a_node_that_does_not_know_its_state_goes_by_its_mark(durable: Cluster, disk: Disk, log: list[str]) -> None:
     """It has failed within an entry. Nothing says that the log has lost that: the order goes on."""
     before = start_on(durable, disk)
     durable.publish(before, "a")
@@ -717,7 +711,6 @@ def test_a_node_that_does_not_know_its_state_goes_by_its_mark(
     node.append(publish("a"))
     durable.advance(3.0)
     assert epoch_of(durable) == epoch
-    logged_failures.clear()
 
 
 @pytest.mark.parametrize("digits", [10, 14])
