@@ -37,9 +37,7 @@ def cluster(log: list[str]) -> Iterator[Cluster]:
 
 def epoch_of(cluster: Cluster) -> str:
     """The epoch of all nodes, which follow it in the same state."""
-    assert all(node.follows for node in cluster.nodes)
-    states = [node.state.snapshot() for node in cluster.nodes]
-    assert all(state == states[0] for state in states)
+    assert cluster.is_one()
     return cluster.nodes[0].state.cursor.epoch
 
 
@@ -51,8 +49,7 @@ def told(cluster: Cluster, cursor: str) -> list[str]:
 
 def blind(cluster: Cluster, node: FollowingNode) -> None:
     """Let the node read nothing more through its present connection."""
-    links = [link for link in cluster.redis.links if link.connection in node.connector.made]
-    (reading,) = [link for link in links if link.requests and link.requests[0][1][0] == b"XREAD"]
+    (reading,) = [link for link in cluster.links_of(node) if link.requests and link.requests[0][1][0] == b"XREAD"]
     reading.blind = True
 
 
@@ -193,8 +190,7 @@ def test_a_node_without_a_state_vouches_for_nothing(cluster: Cluster) -> None:
     dump = cluster.redis.dump()
     cluster.publish(cluster.nodes[0], "a")
     while cluster.nodes:
-        cluster.nodes.pop().stop()
-        cluster.settle()
+        cluster.leave(cluster.nodes[-1])
     cluster.redis.restart(dump)
     cluster.redis.data.pop(b"{pushup}:5:members")
     cluster.start()
@@ -315,9 +311,7 @@ def test_a_durable_redis_needs_nobody(cluster: Cluster, leave: bool) -> None:
     before = cluster.nodes[0].state.cursor
     for node in list(cluster.nodes):
         if leave:
-            cluster.nodes.remove(node)
-            node.stop()
-            cluster.settle()
+            cluster.leave(node)
         else:
             cluster.crash(node)
     cluster.redis.restart()
@@ -429,8 +423,7 @@ def test_a_node_that_reconnects_reads_on(cluster: Cluster) -> None:
 def test_a_log_that_is_lost_while_a_node_is_about_to_load_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing to load then, so an epoch begins."""
     before = cluster.nodes[0].state.cursor.epoch
-    while cluster.nodes:
-        cluster.crash(cluster.nodes[0])
+    cluster.end()
     load = SCRIPTS[3].sha.encode()
     carry_out, times = cluster.redis.scripts[load], itertools.count()
 
@@ -455,8 +448,7 @@ def test_a_new_epoch_begins_with_the_channels_before_an_entry_that_is_no_good(
     node = cluster.nodes[0]
     for name in ("a", "b", "c"):
         cluster.do(node, Create(name, 5000.0))
-    while cluster.nodes:
-        cluster.crash(cluster.nodes[0])
+    cluster.end()
     if how == "cannot be read":
         cluster.redis.data[b"{pushup}:5:log"].rows[1][1][7] = b'{"type":'
     else:
@@ -557,12 +549,7 @@ def test_the_keys_of_a_node_and_of_the_log_are_kept(cluster: Cluster) -> None:
     cluster.redis.restart(dump)
     state = cluster.redis.data[STATE]
     for n in range(2):
-        words = msgspec.json.encode(publish("a", key=f"other{n}"))
-        cluster.redis.run_script(
-            "append",
-            (STATE, b"{pushup}:5:log"),
-            (state[b"epoch"], b"s%d" % n, b"1", words, cluster.redis.history.encode()),
-        )
+        cluster.redis.append(state[b"epoch"], b"s%d" % n, publish("a", key=f"other{n}"))
     for each in cluster.nodes:
         each.connector.is_cut_off = False
     cluster.advance(10.0)
@@ -641,9 +628,7 @@ def test_redis_was_put_back_while_no_node_was_running(durable: Cluster, disk: Di
     if ends == "crash":
         durable.crash(node)
     else:
-        durable.nodes.remove(node)
-        node.stop()
-        durable.settle()
+        durable.leave(node)
     assert str(msgspec.json.decode(disk.data or b"", type=Mark)) == str(node.state.cursor)
     durable.redis.restart(dump)
     again = start_on(durable, disk)
@@ -675,9 +660,7 @@ def test_a_node_that_stops_writes_its_mark(durable: Cluster, disk: Disk) -> None
     durable.advance(MARK_SECONDS + 0.1)
     for _ in range(2):  # the first one is written at once
         durable.publish(node, "a")
-    durable.nodes.remove(node)
-    node.stop()
-    durable.settle()
+    durable.leave(node)
     assert str(msgspec.json.decode(disk.data or b"", type=Mark)) == str(node.state.cursor)
 
 
@@ -696,18 +679,10 @@ def test_a_node_that_does_not_know_its_state_goes_by_its_mark(durable: Cluster, 
     """It has failed within an entry. Nothing says that the log has lost that: the order goes on."""
     before = start_on(durable, disk)
     durable.publish(before, "a")
-    durable.nodes.remove(before)
-    before.stop()
-    durable.settle()
+    durable.leave(before)
     node = start_on(durable, disk)
-    epoch, apply = epoch_of(durable), node.node.apply
-
-    def failing(entry: Entry) -> Outcome:
-        node.node.apply = apply  # type: ignore[method-assign]
-        apply(entry)
-        raise RuntimeError("failed within an entry")
-
-    node.node.apply = failing  # type: ignore[method-assign]
+    epoch = epoch_of(durable)
+    node.fail_once()
     node.append(publish("a"))
     durable.advance(3.0)
     assert epoch_of(durable) == epoch
