@@ -491,8 +491,7 @@ def test_several_erasures_share_one_rewriting(node: JournaledReplica, path: Path
     node.append(publish("b"))
     node.helpers.step()
     assert MARKER.encode() not in bytes_of(path)
-    while node.helpers.calls:
-        node.helpers.step()
+    node.helpers.run()
     node.clock.advance(REWRITE_SECONDS)
     assert node.rewriter.made == ["rewrite"]
 
@@ -500,9 +499,8 @@ def test_several_erasures_share_one_rewriting(node: JournaledReplica, path: Path
 def test_a_stop_does_not_leave_it_there(node: JournaledReplica, path: Path) -> None:
     """The file is rewritten then."""
     node.do(Erase("message", cursor=say(node, MARKER)))
-    stopped = Deferred.fromCoroutine(node.journal.stop())
-    while node.helpers.calls:
-        node.helpers.step()
+    stopped = node.stop()
+    node.helpers.run()
     assert done(stopped)
     assert (node.rewriter.made, node.helpers.made[-1]) == (["rewrite"], "close")
     assert MARKER.encode() not in bytes_of(path)

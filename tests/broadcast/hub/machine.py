@@ -20,7 +20,7 @@ from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import Outgoing
-from pushup.transport.framed_link import Link
+from pushup.transport.framed_link import LENGTH_BYTES, Link
 from tests.broadcast.stepped_helpers import AtOnce, SteppedHelpers, name_epoch
 from tests.piped_links import BUFFER_BYTES, ENOUGH, PipeEnd, TurnClock, join
 
@@ -67,6 +67,16 @@ class Node(HoldsState):
 
 
 _check: type[Follower] = Node
+
+
+def bodies_in(data: bytes) -> list[bytes]:
+    """The bodies of these frames."""
+    bodies = []
+    while data:
+        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
+        bodies.append(data[LENGTH_BYTES:end])
+        data = data[end:]
+    return bodies
 
 
 class Worker:

@@ -13,8 +13,7 @@ from pushup.broadcast.hub.hub import BEAT_SECONDS
 from pushup.core.commands import Close, Confirmation, Published
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import Outgoing
-from pushup.transport.framed_link import LENGTH_BYTES
-from tests.broadcast.hub.machine import EPOCH, Machine, Worker
+from tests.broadcast.hub.machine import EPOCH, Machine, Worker, bodies_in
 from tests.core.builders import publish
 from tests.core.random_entries import random_commands
 
@@ -30,12 +29,7 @@ def machine() -> Machine:
 
 def pieces_under_way(worker: Worker) -> list[frames.ToWorker]:
     """The frames that the hub has sent to a worker, and that have not arrived."""
-    messages, data = [], worker.hub_end.unsent
-    while data:
-        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
-        messages.append(frames.read_by_worker(data[LENGTH_BYTES:end]))
-        data = data[end:]
-    return messages
+    return [frames.read_by_worker(body) for body in bodies_in(worker.hub_end.unsent)]
 
 
 def is_noting(machine: Machine) -> bool:
