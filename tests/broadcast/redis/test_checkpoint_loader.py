@@ -13,9 +13,7 @@ from twisted.internet.task import Clock
 from pushup.broadcast.redis.checkpoint_loader import LARGER, LOAD_SECONDS, RENEW_PIECES, Loaded
 from pushup.broadcast.redis.leader import SAVE_CHANGES
 from pushup.broadcast.redis.log import RedisLog
-from pushup.broadcast.redis.records import Count
 from pushup.broadcast.redis.redis_connection import RedisConnection
-from pushup.broadcast.work_budget import TURN_UNITS, Pace, work_of
 from pushup.core.commands import Command, Create, Entry, Expire
 from pushup.core.limits import Limits
 from pushup.core.rows import ChannelRow
@@ -342,57 +340,6 @@ def test_a_checkpoint_without_the_last_entries_is_complete_but_not_whole() -> No
     assert (loaded.complete, loaded.is_whole, len(loaded.entries)) == (True, False, 1)
 
 
-def test_pieces_get_their_size_whatever_the_items_have() -> None:
-    """They shrink at once and grow by a factor of two."""
-    count = Count(100, 1000, piece_bytes=10_000)
-    count.had(100, 1000)
-    assert count.next == 200
-    count.had(200, 200_000)
-    assert count.next == 10
-    count.had(1, 50_000)
-    assert count.next == 1
-    for expected in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000):
-        count.had(1, 1)
-        count.had(0, 0)
-        assert count.next == min(expected, count.next)
-
-
-def test_work_is_divided_into_turns() -> None:
-    """Before work that would exceed `TURN_UNITS` the task waits for the next turn."""
-    clock = Clock()
-    turns = turns_of(clock, lambda: len(done))
-    pace = Pace(clock)
-    done: list[int] = []
-
-    async def work() -> None:
-        for n in range(10):
-            await pace.spend(TURN_UNITS // 2)
-            done.append(n)
-
-    Deferred.fromCoroutine(work())
-    clock.advance(0)
-    assert turns == [2, 4, 6, 8]
-    assert len(done) == 10
-
-
-def test_one_piece_of_work_may_be_more_than_a_turn() -> None:
-    """It gets a turn of its own."""
-    clock = Clock()
-    turns = turns_of(clock, lambda: len(done))
-    pace = Pace(clock)
-    done: list[int] = []
-
-    async def work() -> None:
-        for units in (2 * TURN_UNITS, 2 * TURN_UNITS, 1, 1):
-            await pace.spend(units)
-            done.append(units)
-
-    Deferred.fromCoroutine(work())
-    clock.advance(0)
-    assert turns == [1, 2]
-    assert len(done) == 4
-
-
 def turns_of(clock: Clock, look: Callable[[], Any]) -> list[Any]:
     """What there is to see whenever something is put off to the next turn."""
     seen: list[Any] = []
@@ -405,16 +352,6 @@ def turns_of(clock: Clock, look: Callable[[], Any]) -> list[Any]:
 
     clock.callLater = noted  # type: ignore[method-assign]
     return seen
-
-
-def test_the_work_of_an_entry_is_what_it_puts_where_and_what_may_expire() -> None:
-    """A publication counts its channels; an `Expire`, and the first entry of a second, what one entry may expire."""
-    small = work_of(Entry("e", 1, START, publish("a")), START)
-    large = work_of(Entry("e", 1, START, batch(draft(*"abc"), draft(*"defg"))), START)
-    assert large == small + 6
-    assert work_of(Entry("e", 1, START + 1, publish("a")), START) > small + 900
-    assert work_of(Entry("e", 1, START + 0.9, publish("a")), START + 0.1) == small
-    assert work_of(Entry("e", 1, START, Expire()), START) > small + 900
 
 
 def test_other_work_has_its_turn_while_a_backlog_is_applied() -> None:

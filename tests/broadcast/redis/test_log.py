@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from pushup.broadcast.redis.log import BATCH, RedisLog
 from pushup.broadcast.redis.records import PIECE_BYTES, LastEntry, Tail, Unreadable, Vouchers
 from pushup.broadcast.redis.redis_errors import ErrorReply, Malformed
-from pushup.core.commands import Continue, Create, Entry, Publish
+from pushup.core.commands import Continue, Create, Entry
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
@@ -382,10 +382,6 @@ def test_an_entry_that_cannot_be_read_says_nothing_of_its_place(log: ReadLog) ->
     assert log.find(Cursor("e1", 1), b"t0") is LastEntry.CONTAINED
 
 
-def test_the_run_that_a_connection_leads_to(log: ReadLog) -> None:
-    assert log.log.run == "run1.history-of-run1"
-
-
 def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
     """It has the limits of that state, the tag of its last entry, and the entries after it."""
     limits = Limits(retention_messages=3)
@@ -517,11 +513,3 @@ def test_a_refused_publication_has_no_sequence(log: ReadLog) -> None:
     log.redis.denies = "OOM full"
     assert [str(reply) for reply in log.append(publish("a"))] == ["OOM full"]
     assert log.now(log.log.tail()).sequence == 0
-
-
-def test_a_message_alone_is_not_copied(log: ReadLog) -> None:
-    """Its data is that of the command, byte for byte."""
-    log.append(publish("a", data='"\\u00e9\\n"'))
-    (logged,) = log.now(log.log.read("e1", 0))
-    assert isinstance(logged.entry.command, Publish)
-    assert bytes(logged.entry.command.messages[0].data) == b'"\\u00e9\\n"'
