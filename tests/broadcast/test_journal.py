@@ -14,7 +14,6 @@ from twisted.internet.defer import Deferred
 
 from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
-from pushup.broadcast import HoldsState, Member
 from pushup.broadcast.admission import size_of
 from pushup.broadcast.journal import RETRY_SECONDS, REWRITE_SECONDS, SAVE_BYTES, SAVE_CHANGES, SAVE_SECONDS
 from pushup.broadcast.journal_file import JournalFile
@@ -44,7 +43,7 @@ from pushup.parts import make_local_broadcast
 from pushup.settings.settings import read_settings
 from pushup.testing.in_memory import InMemoryDemultiplexer
 from tests.backends.stepped_threads import SteppedThreads, ThreadClock
-from tests.broadcast.stepped_helpers import START, JournaledReplica, KeptConnection, after_restart
+from tests.broadcast.stepped_helpers import START, JournaledReplica, KeptConnection, Replica, after_restart
 from tests.core.builders import batch, draft, publish
 from tests.metric_values import value_of
 from tests.net.observed_log import logged_at
@@ -355,8 +354,7 @@ def test_a_bug_while_applying_a_group_is_reported_to_all_its_publishers(
     assert narrow.journal.waiting_bytes == 0
     for _ in range(3):
         assert narrow.journal.why_not_ready() is not None
-        narrow.clock.advance(RETRY_SECONDS)
-        narrow.helpers.run()
+        narrow.retry()
     assert narrow.publish(publish("a")).sequence == 5
     assert len([line for line in log if "could not apply an entry" in line]) == 1
 
@@ -557,19 +555,6 @@ class SteppedHost(Host):
         )
 
 
-class Replica(HoldsState):
-    """Follows a journal, and does nothing else."""
-
-    def apply(self, entry: Entry) -> Outcome:
-        return self.state.apply(entry)
-
-    def start_from(self, state: ReplicatedState) -> None:
-        self.state = state
-
-    def member(self, id: str) -> Member:  # noqa: A002
-        raise AssertionError("a journal does not ask")
-
-
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_rewriting_may_take_longer_than_a_commit(path: Path, stops: bool) -> None:
     """Publications wait meanwhile, and a stop does, too."""
@@ -688,8 +673,7 @@ def test_a_late_group_is_found(node: JournaledReplica, log: list[str], servers: 
     node.helpers.step()
     node.helpers.fail_after_effect()
     node.append(publish("lost"))
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert node.sequences() == [1, 2, 3, 5]
     assert node.publish(publish("c")).sequence == 6
     assert node.publish(publish("b", key="m")).sequence == 5
@@ -706,8 +690,7 @@ def test_recovery_may_be_late_as_well(node: JournaledReplica, log: list[str]) ->
         node.helpers.step()
         assert late.result is None
         node.helpers.give_up()
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert node.sequences() == [1]
     assert node.publish(publish("a")).sequence == 2
 
@@ -764,8 +747,7 @@ def test_a_failed_append_is_not_in_a_later_checkpoint(
     """Refused commands that are not on the disk have no effect, and their sequences are used again."""
     node.publish(publish("a"))
     fail_a_commit(node, logged_failures)
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert node.publish(publish("a", data='"next"')).sequence == 2
     node.stop_at_once()
     again = servers.start()
@@ -786,8 +768,7 @@ def test_a_file_that_is_locked_in_a_transaction_recovers(log: list[str], servers
     node.helpers.calls.appendleft(call)
     node.helpers.step()  # cannot begin another transaction
     assert node.journal.why_not_ready() is not None
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert node.journal.why_not_ready() is None
     assert node.publish(publish("a")).sequence == 2
     assert cached(servers.restart()) == [1, 2]

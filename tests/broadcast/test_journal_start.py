@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from pushup.broadcast.formats import NotUnderstood
-from pushup.broadcast.journal import RETRY_SECONDS
 from pushup.broadcast.journal_copy import verify
 from pushup.broadcast.journal_file import JournalError, JournalFile, digest_of
 from pushup.broadcast.journal_start import open_journal
@@ -226,8 +225,7 @@ def test_a_journal_notes_what_it_has_found(path: Path, log: list[str]) -> None:
     node = JournaledReplica(path)
     node.append(publish("a"))
     node.helpers.fail_after_effect()
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     node.clock.advance(1.0)
     assert mark_path(path).read_bytes() == b'{"epoch":"e1","sequence":1,"cluster":"e1"}'
     node.file.close()
@@ -283,11 +281,9 @@ def test_a_start_while_the_disk_is_full(
             trouble = node.journal.why_not_ready()
             assert trouble is not None
             assert "the disk is full" in trouble.operator_detail
-            node.clock.advance(RETRY_SECONDS)
-            node.helpers.run()
+            node.retry()
         node.file.full = False
-        node.clock.advance(RETRY_SECONDS)
-        node.helpers.run()
+        node.retry()
         assert node.journal.why_not_ready() is None
         after = node.publish(publish("a"))
         assert (node.state.cursor.epoch, node.state.limits) == ("e2", limits)
@@ -312,8 +308,7 @@ def test_a_journal_of_an_earlier_version_gets_the_latest(
     assert isinstance(node.file, FullDisk)
     assert node.state.version == (1 if full else LATEST_VERSION)
     node.file.full = False
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert (node.state.version, node.cursor) == (LATEST_VERSION, Cursor("e2", 7))
     node.stop_at_once()
     with closing(JournalFile(path)) as file:
@@ -342,8 +337,7 @@ def test_a_copy_on_a_full_disk_becomes_a_journal(state: Snapshot, path: Path, lo
     node = JournaledReplica(path, file=FullDisk)
     assert isinstance(node.file, FullDisk)
     node.file.full = False
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     last = node.publish(publish("a"))
     node.stop_at_once()
     assert msgspec.json.decode(mark_path(path).read_bytes())["cluster"] == "e1"

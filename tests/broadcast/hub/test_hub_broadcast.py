@@ -43,6 +43,12 @@ def machine() -> Machine:
 
 
 @pytest.fixture
+def worker(machine: Machine) -> Worker:
+    (worker,) = machine.start()
+    return worker
+
+
+@pytest.fixture
 def journaled(tmp_path: Path) -> Iterator[JournaledMachine]:
     machine = JournaledMachine(tmp_path / "journal")
     yield machine
@@ -105,9 +111,8 @@ def test_outcomes_come_in_order(machine: Machine) -> None:
     assert (asked.equals_hub(), other.equals_hub()) == (True, True)
 
 
-def test_a_callback_that_fails_is_logged(machine: Machine, log: list[str]) -> None:
+def test_a_callback_that_fails_is_logged(machine: Machine, worker: Worker, log: list[str]) -> None:
     """The worker goes on, and so do the other publishers."""
-    (worker,) = machine.start()
 
     def fails(outcome: Outcome) -> None:
         raise ValueError("an error of somebody else")
@@ -132,9 +137,8 @@ def test_what_waits_is_bounded(machine: Machine) -> None:
     assert isinstance(fourth[0], Published)
 
 
-def test_many_entries_are_applied_over_several_turns(machine: Machine) -> None:
+def test_many_entries_are_applied_over_several_turns(machine: Machine, worker: Worker) -> None:
     """`TURN_UNITS` of work in each; nothing that comes behind them is taken before."""
-    (worker,) = machine.start()
     (old,) = machine.workers
     channels = tuple(f"c{number}" for number in range(100))
     each = 100 + ENTRY_UNITS
@@ -214,9 +218,8 @@ def test_a_full_waiting_room_of_the_parent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ack", ["accepted", "replicated"])
-def test_there_are_no_replicas(machine: Machine, ack: Ack) -> None:
+def test_there_are_no_replicas(worker: Worker, ack: Ack) -> None:
     """What was accepted is told at once, and no more was reached."""
-    (worker,) = machine.start()
     assert worker.confirm(ack) == [Confirmation("accepted", nodes=1)]
 
 
@@ -335,8 +338,7 @@ def test_the_end_of_the_order(machine: Machine) -> None:
     assert one.node.cursor == Cursor(EPOCH, 1)
 
 
-def test_the_end_is_not_told_when_the_parent_has_ended(machine: Machine) -> None:
-    (worker,) = machine.start()
+def test_the_end_is_not_told_when_the_parent_has_ended(machine: Machine, worker: Worker) -> None:
     found = worker.find_end()
     worker.hub_end.die()
     machine.run()
@@ -345,18 +347,16 @@ def test_the_end_is_not_told_when_the_parent_has_ended(machine: Machine) -> None
     assert found == []
 
 
-def test_an_epoch_before_this_one_is_not_awaited(machine: Machine) -> None:
+def test_an_epoch_before_this_one_is_not_awaited(machine: Machine, worker: Worker) -> None:
     """Nor one that this order was called before, or is called: nothing is asked."""
-    (worker,) = machine.start()
     worker.append(Continue("e7"))
     machine.run()
     assert [worker.broadcast.awaits(epoch) for epoch in ("e4", "e6", EPOCH)] == [False] * 3
     assert worker.end.unsent == b""
 
 
-def test_a_later_epoch_is_awaited_until_the_parent_has_answered(machine: Machine) -> None:
+def test_a_later_epoch_is_awaited_until_the_parent_has_answered(machine: Machine, worker: Worker) -> None:
     """The parent may have ended without this worker's notice, and another may have begun that epoch."""
-    (worker,) = machine.start()
     assert worker.broadcast.awaits("e9")
     assert worker.broadcast.awaits("e9")
     machine.run()
@@ -364,9 +364,8 @@ def test_a_later_epoch_is_awaited_until_the_parent_has_answered(machine: Machine
     assert worker.broadcast.awaits("e8")
 
 
-def test_a_parent_that_does_not_answer_is_asked_about_few_epochs(machine: Machine) -> None:
+def test_a_parent_that_does_not_answer_is_asked_about_few_epochs(machine: Machine, worker: Worker) -> None:
     """Each once, however often a client comes with it; so what waits for it is bounded."""
-    (worker,) = machine.start()
     for name in [f"f{number:03}" for number in range(2 * UNKNOWN_EPOCHS)]:
         assert worker.broadcast.awaits(name)
         assert worker.broadcast.awaits(name)
@@ -376,9 +375,8 @@ def test_a_parent_that_does_not_answer_is_asked_about_few_epochs(machine: Machin
     assert worker.broadcast.awaits(f"f{2 * UNKNOWN_EPOCHS - 1:03}")
 
 
-def test_only_the_last_unknown_epochs_are_remembered(machine: Machine) -> None:
+def test_only_the_last_unknown_epochs_are_remembered(machine: Machine, worker: Worker) -> None:
     """Clients can send any name."""
-    (worker,) = machine.start()
     names = [f"f{number:03}" for number in range(UNKNOWN_EPOCHS + 1)]
     for name in names[:-1]:
         assert worker.broadcast.awaits(name)
@@ -389,9 +387,8 @@ def test_only_the_last_unknown_epochs_are_remembered(machine: Machine) -> None:
     assert [name for name in names if worker.broadcast.awaits(name)] == names[:1]
 
 
-def test_every_other_epoch_is_awaited_when_the_parent_has_ended(machine: Machine) -> None:
+def test_every_other_epoch_is_awaited_when_the_parent_has_ended(machine: Machine, worker: Worker) -> None:
     """The next parent may have begun it; not those that this order was called before."""
-    (worker,) = machine.start()
     for command in (Continue("e7"), publish("a"), publish("a"), Continue("e8")):
         worker.append(command)
     worker.broadcast.awaits("e9")
@@ -403,9 +400,8 @@ def test_every_other_epoch_is_awaited_when_the_parent_has_ended(machine: Machine
 # Beats.
 
 
-def test_the_time_is_the_parents(machine: Machine) -> None:
+def test_the_time_is_the_parents(machine: Machine, worker: Worker) -> None:
     """It goes on between beats; a beat tells when the parent's clock was corrected. It never goes back."""
-    (worker,) = machine.start()
     assert worker.broadcast.now() == machine.clock.seconds() + AHEAD
     machine.clock.rightNow += BEAT_SECONDS / 2
     assert worker.broadcast.now() == machine.clock.seconds() + AHEAD
@@ -554,9 +550,8 @@ def test_a_pause_of_all_is_not_the_parents(machine: Machine, pause: float) -> No
     assert len(outcomes) == 1
 
 
-def test_a_parent_that_is_slow_does_not_hang(machine: Machine) -> None:
+def test_a_parent_that_is_slow_does_not_hang(machine: Machine, worker: Worker) -> None:
     """Whatever comes from it shows that it runs, also if its beats are late: behind a large state, for instance."""
-    (worker,) = machine.start()
     for _ in range(60):
         worker.hub_end.carry(1)
         hang(machine, 0.5, [worker])
@@ -576,9 +571,8 @@ def test_the_end_of_a_hang_is_logged(machine: Machine, log: list[str]) -> None:
     assert lines == ["the parent process responds again"] * 2
 
 
-def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, log: list[str]) -> None:
+def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, worker: Worker, log: list[str]) -> None:
     """It is not held up; nothing is left to do."""
-    (worker,) = machine.start()
     hang(machine, SILENCE_SECONDS + 2.0, [worker])
     assert Deferred.fromCoroutine(worker.broadcast.stop()).called
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
@@ -589,9 +583,8 @@ def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, log: list[
 # The end.
 
 
-def test_the_parent_ends(machine: Machine) -> None:
+def test_the_parent_ends(machine: Machine, worker: Worker) -> None:
     """What becomes of the commands under way is not known; others are refused; nothing is left to do."""
-    (worker,) = machine.start()
     outcomes, confirmed = worker.append(publish("a")), worker.confirm()
     was_current = worker.broadcast.is_current
     worker.hub_end.die()
@@ -629,8 +622,7 @@ def test_a_worker_stops(machine: Machine) -> None:
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
 
 
-def test_a_worker_stops_between_entries_of_a_frame(machine: Machine) -> None:
-    (worker,) = machine.start()
+def test_a_worker_stops_between_entries_of_a_frame(machine: Machine, worker: Worker) -> None:
     for _ in range(40):
         machine.hub_publishes(publish(*[f"c{number}" for number in range(100)]))
     while not worker.node.applied:
@@ -688,8 +680,7 @@ def test_an_entry_that_cannot_be_applied(machine: Machine, log: list[str], befor
     assert (len(worker.ended), other.equals_hub()) == (1, True)
 
 
-def test_the_hub_stops(machine: Machine) -> None:
-    (worker,) = machine.start()
+def test_the_hub_stops(machine: Machine, worker: Worker) -> None:
     worker.end.die()
     assert Deferred.fromCoroutine(machine.hub.stop()).called
     assert Deferred.fromCoroutine(machine.hub.stop()).called
@@ -765,9 +756,8 @@ def test_the_entries_of_a_batch_of_events_are_one_frame_for_all(machine: Machine
     assert (len(set(received.numbers)), received.numbers[4]) == (5, 0)
 
 
-def test_entries_go_before_anything_else(machine: Machine) -> None:
+def test_entries_go_before_anything_else(machine: Machine, worker: Worker) -> None:
     """Answers to a worker and beats come behind what is in order by then, also within a batch of events."""
-    (worker,) = machine.start()
     machine.hub_publishes(publish("a"))
     worker.find_end()
     worker.end.carry()
