@@ -305,15 +305,6 @@ def test_replicated_is_not_reached_without_a_replica(publishers: Publishers) -> 
     assert received == [ACCEPTED]
 
 
-def test_a_replica_that_catches_up_in_time_counts(publishers: Publishers) -> None:
-    """Redis answers as soon as the replica has the entry."""
-    received = publishers.confirm("replicated", seconds=5.0)
-    publishers.advance(2.0)
-    publishers.redis.replicas = 1
-    publishers.advance(0.2)
-    assert received == [Confirmation("replicated", replicas=1)]
-
-
 @pytest.mark.parametrize("lost", ["the entry", "the epoch", "everything"])
 def test_replicas_of_a_log_without_the_entry_do_not_count(publishers: Publishers, lost: str) -> None:
     """If the log lost the entry or is in another epoch, Redis is not asked forever, and others are answered."""
