@@ -30,8 +30,7 @@ from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 
 
-def test_each_message_of_a_batch_has_its_own_sequence() -> None:
-    feed = Feed()
+def test_each_message_of_a_batch_has_its_own_sequence(feed: Feed) -> None:
     assert feed.apply(batch(draft("a"), draft("b"), draft("a", "b")), 1.0) == Published(EPOCH, 1, 3, 1.0)
     assert feed.state.cursor == Cursor(EPOCH, 3)
     assert feed.apply(publish("a"), 1.0) == Published(EPOCH, 4, 1, 1.0)
@@ -51,9 +50,8 @@ def test_each_message_of_a_batch_has_its_own_sequence() -> None:
     ],
     ids=["hole", "repetition", "from the past", "fork", "time falls"],
 )
-def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
+def test_an_entry_that_does_not_follow_is_refused(feed: Feed, entry: Entry) -> None:
     """A missing sequence, a repeated one, another epoch or an earlier time raises, and nothing changes."""
-    feed = Feed()
     feed.apply(batch(draft("a"), draft("a")), 5.0)
     before = feed.state.snapshot()
     with pytest.raises(OutOfOrder):
@@ -68,16 +66,14 @@ def test_a_new_state_has_no_epoch() -> None:
     assert (state.cursor, state.time, state.message_count, state.cache.bytes) == (Cursor("", 0), 0.0, 0, 0)
 
 
-def test_messages_count_with_their_size() -> None:
+def test_messages_count_with_their_size(feed: Feed) -> None:
     """Each once, with its overhead."""
-    feed = Feed()
     feed.apply(batch(draft("a", "b", data="123"), draft("a", data="1")), 1.0)
     assert feed.state.cache.bytes == 2 * MESSAGE_OVERHEAD_BYTES + 4
 
 
-def test_only_the_last_entry_has_touched_channels() -> None:
+def test_only_the_last_entry_has_touched_channels(feed: Feed) -> None:
     """An entry that does nothing wakes nobody."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     touched = feed.state.touched
     assert ([c.name for c in touched.woken], [c.name for c in touched.opened]) == (["a"], ["a"])
@@ -90,9 +86,8 @@ def test_only_the_last_entry_has_touched_channels() -> None:
     [Create("b"), Renew("a"), Close("a"), Expire(), Continue("e2"), Upgrade(1), Configure(Limits())],
     ids=lambda command: type(command).__name__,
 )
-def test_every_other_entry_takes_one_place(command: Command) -> None:
+def test_every_other_entry_takes_one_place(feed: Feed, command: Command) -> None:
     """Whatever its outcome; the next message has the next sequence."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.apply(command, 1.0)
     assert feed.state.cursor.sequence == 2
@@ -112,9 +107,8 @@ def test_what_a_fingerprint_includes() -> None:
     assert len({batch(each).fingerprint for each in (one, *others)}) == 6
 
 
-def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing() -> None:
+def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing(feed: Feed) -> None:
     """The sequences are used up all the same."""
-    feed = Feed()
     first = feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0)
     assert feed.apply(batch(draft("a"), draft("b"), key="k"), 2.0) == first == Published(EPOCH, 1, 2, 1.0)
     assert feed.state.cursor == Cursor(EPOCH, 4)
@@ -133,9 +127,8 @@ def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing() -> Non
         batch(draft("a", "b", data="1"), draft("b", data="1"), key="k"),
     ],
 )
-def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
+def test_a_key_is_refused_for_other_messages(feed: Feed, other: Publish) -> None:
     """With other data, channels, order or number of messages nothing is published, and the publisher gets an error."""
-    feed = Feed()
     first = feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 1.0)
     reused = feed.apply(other, 2.0)
     assert isinstance(reused, KeyReused)
@@ -221,9 +214,8 @@ def test_a_channel_is_created_renewed_and_closed() -> None:
     assert feed.apply(Create("1b", 5.0), 4.0) == ChannelState(4000, "1b", 9.0)
 
 
-def test_a_channel_given_by_name_and_by_id_gets_a_message_once() -> None:
+def test_a_channel_given_by_name_and_by_id_gets_a_message_once(feed: Feed) -> None:
     """The answer names the channel by its name."""
-    feed = Feed()
     feed.apply(Create("a"), 1.0)
     feed.apply(publish("a", "1000"), 1.0)
     answer = feed.ask(poll("1000", "a"))
