@@ -133,6 +133,13 @@ def logged_failures() -> Iterator[list[str]]:
     assert not observer.seen, "\n".join(observer.seen)
 
 
+@pytest.fixture
+def log(logged_failures: list[str]) -> Iterator[list[str]]:
+    """The same, for a test that causes errors until its end."""
+    yield logged_failures
+    logged_failures.clear()
+
+
 @implementer(ILogObserver)
 class _Failures:
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 
 from pushup.broadcast import HoldsState, Member
 from pushup.broadcast.admission import WaitingLimits
-from pushup.broadcast.journal import Journal
+from pushup.broadcast.journal import RETRY_SECONDS, Journal
 from pushup.broadcast.journal_file import JournalError, JournalFile
 from pushup.broadcast.journal_start import NotSaved, open_journal
 from pushup.broadcast.progress_mark import Helpers, Mark, MarkFile, ProgressMark, mark_path
@@ -163,7 +163,20 @@ class FullDisk(JournalFile):
             raise JournalError("the disk is full: journal cannot grow")
 
 
-class JournaledReplica(HoldsState):
+class Replica(HoldsState):
+    """Follows a broadcast, and does nothing else."""
+
+    def apply(self, entry: Entry) -> Outcome:
+        return self.state.apply(entry)
+
+    def start_from(self, state: ReplicatedState) -> None:
+        self.state = state
+
+    def member(self, id: str) -> Member:  # noqa: A002
+        raise AssertionError("a broadcast of one machine does not ask")
+
+
+class JournaledReplica(Replica):
     """A replica that follows its journal as a node does; the test has access to file, helper and clock."""
 
     def __init__(
@@ -208,7 +221,7 @@ class JournaledReplica(HoldsState):
         self.journal.start(self)
 
     def apply(self, entry: Entry) -> Outcome:
-        outcome = self.state.apply(entry)
+        outcome = super().apply(entry)
         self.polls.wake(self.state.touched)
         self.applied.append(entry)
         self.outcomes.append(outcome)
@@ -225,9 +238,6 @@ class JournaledReplica(HoldsState):
         self.state.check()
         self.polls.check()
 
-    def member(self, id: str) -> Member:  # noqa: A002
-        raise AssertionError("a journal does not ask")
-
     def append(self, command: Command) -> list[Outcome]:
         """Append a command; the list returned will have its outcome."""
         outcomes: list[Outcome] = []
@@ -239,6 +249,11 @@ class JournaledReplica(HoldsState):
 
         self.journal.append(command, on_outcome)
         return outcomes
+
+    def retry(self) -> None:
+        """Let it try again after a failure, with a disk that completes every call."""
+        self.clock.advance(RETRY_SECONDS)
+        self.helpers.run()
 
     def do(self, command: Command) -> Outcome:
         """Append a command, with a disk that completes every call."""

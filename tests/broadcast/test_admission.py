@@ -52,7 +52,6 @@ def test_only_a_command_that_entered_can_leave() -> None:
 
 
 def test_the_error_says_when_to_retry() -> None:
-    """It also names the setting."""
     received = room(10_000).full()
     assert isinstance(received, Overloaded)
     assert received.retry_after == 1

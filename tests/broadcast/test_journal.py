@@ -14,7 +14,6 @@ from twisted.internet.defer import Deferred
 
 from pushup.backends.helper_pool import HelperPool
 from pushup.backends.limited_service import ServiceLimits
-from pushup.broadcast import HoldsState, Member
 from pushup.broadcast.admission import size_of
 from pushup.broadcast.journal import RETRY_SECONDS, REWRITE_SECONDS, SAVE_BYTES, SAVE_CHANGES, SAVE_SECONDS
 from pushup.broadcast.journal_file import JournalFile
@@ -44,7 +43,7 @@ from pushup.parts import make_local_broadcast
 from pushup.settings.settings import read_settings
 from pushup.testing.in_memory import InMemoryDemultiplexer
 from tests.backends.stepped_threads import SteppedThreads, ThreadClock
-from tests.broadcast.stepped_helpers import START, JournaledReplica, KeptConnection, after_restart
+from tests.broadcast.stepped_helpers import START, JournaledReplica, KeptConnection, Replica, after_restart
 from tests.core.builders import batch, draft, publish
 from tests.metric_values import value_of
 from tests.net.observed_log import logged_at
@@ -128,7 +127,6 @@ def fail_a_commit(node: JournaledReplica, logged: list[str]) -> None:
 
 
 def test_a_command_is_applied_and_acknowledged_once_it_is_on_the_disk(node: JournaledReplica) -> None:
-    """It has no effect before the commit returns; then the publisher gets the outcome of applying it."""
     outcomes = node.append(publish("a", "b"))
     assert node.helpers.names == ["append"]
     assert (outcomes, node.state.cursor.sequence) == ([], 0)
@@ -193,7 +191,6 @@ def test_a_group_ends_when_it_makes_much_work(node: JournaledReplica) -> None:
 
 
 def test_errors_are_outcomes_with_a_sequence(node: JournaledReplica) -> None:
-    """A command that is refused when it is applied is an entry like any other."""
     assert isinstance(node.do(Close("never")), UnknownChannel)
     assert node.publish(publish("a")).sequence == 2
     assert isinstance(node.do(Expire()), Done)
@@ -316,7 +313,7 @@ def test_the_bytes_that_wait_for_the_disk_are_limited(narrow: JournaledReplica) 
 
 
 @pytest.mark.parametrize("how", ["fails", "late", "stopped"])
-def test_room_is_freed_however_publications_end(narrow: JournaledReplica, logged_failures: list[str], how: str) -> None:
+def test_room_is_freed_however_publications_end(narrow: JournaledReplica, log: list[str], how: str) -> None:
     """Whether they are refused, of unknown outcome, or written during shutdown."""
     waiting = [narrow.append(LARGE) for _ in range(10)]
     if how == "fails":
@@ -327,12 +324,11 @@ def test_room_is_freed_however_publications_end(narrow: JournaledReplica, logged
         narrow.stop_at_once()
     assert [len(received) for received in waiting] == [1] * 10
     assert narrow.journal.waiting_bytes == 0
-    logged_failures.clear()
 
 
 @pytest.mark.interpreted
 def test_a_bug_while_applying_a_group_is_reported_to_all_its_publishers(
-    narrow: JournaledReplica, logged_failures: list[str]
+    narrow: JournaledReplica, log: list[str]
 ) -> None:
     """The remaining publications of the group, and those waiting behind it, get an error; none waits forever.
 
@@ -358,11 +354,9 @@ def test_a_bug_while_applying_a_group_is_reported_to_all_its_publishers(
     assert narrow.journal.waiting_bytes == 0
     for _ in range(3):
         assert narrow.journal.why_not_ready() is not None
-        narrow.clock.advance(RETRY_SECONDS)
-        narrow.helpers.run()
+        narrow.retry()
     assert narrow.publish(publish("a")).sequence == 5
-    assert len([line for line in logged_failures if "could not apply an entry" in line]) == 1
-    logged_failures.clear()
+    assert len([line for line in log if "could not apply an entry" in line]) == 1
 
 
 def test_a_group_ends_when_it_has_many_bytes(node: JournaledReplica) -> None:
@@ -404,7 +398,6 @@ def test_no_checkpoint_is_made_without_a_new_entry(node: JournaledReplica) -> No
 
 
 def test_a_checkpoint_is_due_after_many_messages(node: JournaledReplica) -> None:
-    """Even if little time has passed."""
     for _ in range(SAVE_CHANGES // 64):
         assert "save" not in node.helpers.made
         node.publish(batch(*[draft("a")] * 64))
@@ -415,7 +408,6 @@ def test_a_checkpoint_is_due_after_many_messages(node: JournaledReplica) -> None
 
 
 def test_a_checkpoint_is_due_after_many_channels(node: JournaledReplica) -> None:
-    """Even if there are few messages."""
     for number in range(SAVE_CHANGES // 101):
         node.publish(publish(*[f"{number}:{n}" for n in range(100)]))
         assert "save" not in node.helpers.made
@@ -424,7 +416,6 @@ def test_a_checkpoint_is_due_after_many_channels(node: JournaledReplica) -> None
 
 
 def test_a_checkpoint_is_due_after_many_bytes(node: JournaledReplica) -> None:
-    """Even if there are few messages."""
     data = '"' + "x" * 2**16 + '"'
     for _ in range(math.ceil(SAVE_BYTES / (2**16 + 100)) - 1):
         node.publish(publish("a", data=data))
@@ -437,7 +428,6 @@ def test_a_checkpoint_is_due_after_many_bytes(node: JournaledReplica) -> None:
 
 
 def test_nothing_is_appended_while_a_checkpoint_is_made(node: JournaledReplica, servers: Servers) -> None:
-    """Commands that arrive meanwhile wait, and are written after it."""
     node.publish(publish("a"))
     node.clock.advance(SAVE_SECONDS)
     outcomes = node.append(publish("a"))
@@ -499,8 +489,7 @@ def test_several_erasures_share_one_rewriting(node: JournaledReplica, path: Path
     node.append(publish("b"))
     node.helpers.step()
     assert MARKER.encode() not in bytes_of(path)
-    while node.helpers.calls:
-        node.helpers.step()
+    node.helpers.run()
     node.clock.advance(REWRITE_SECONDS)
     assert node.rewriter.made == ["rewrite"]
 
@@ -508,9 +497,8 @@ def test_several_erasures_share_one_rewriting(node: JournaledReplica, path: Path
 def test_a_stop_does_not_leave_it_there(node: JournaledReplica, path: Path) -> None:
     """The file is rewritten then."""
     node.do(Erase("message", cursor=say(node, MARKER)))
-    stopped = Deferred.fromCoroutine(node.journal.stop())
-    while node.helpers.calls:
-        node.helpers.step()
+    stopped = node.stop()
+    node.helpers.run()
     assert done(stopped)
     assert (node.rewriter.made, node.helpers.made[-1]) == (["rewrite"], "close")
     assert MARKER.encode() not in bytes_of(path)
@@ -534,7 +522,7 @@ def test_after_a_crash_it_is_still_done(servers: Servers, path: Path, is_saved: 
     assert node.helpers.names == []
 
 
-def test_a_rewriting_that_fails_is_repeated(node: JournaledReplica, path: Path, logged_failures: list[str]) -> None:
+def test_a_rewriting_that_fails_is_repeated(node: JournaledReplica, path: Path, log: list[str]) -> None:
     """Publishing goes on when the disk works again."""
     node.do(Erase("message", cursor=say(node, MARKER)))
     node.clock.advance(REWRITE_SECONDS)
@@ -546,7 +534,6 @@ def test_a_rewriting_that_fails_is_repeated(node: JournaledReplica, path: Path, 
     assert node.helpers.names == ["rewrite"]
     node.helpers.step()
     assert MARKER.encode() not in bytes_of(path)
-    logged_failures.clear()
 
 
 class SteppedHost(Host):
@@ -566,19 +553,6 @@ class SteppedHost(Host):
             counters=self.metrics.backend(name),
             threads=self.threads[name],
         )
-
-
-class Replica(HoldsState):
-    """Follows a journal, and does nothing else."""
-
-    def apply(self, entry: Entry) -> Outcome:
-        return self.state.apply(entry)
-
-    def start_from(self, state: ReplicatedState) -> None:
-        self.state = state
-
-    def member(self, id: str) -> Member:  # noqa: A002
-        raise AssertionError("a journal does not ask")
 
 
 @pytest.mark.parametrize("stops", [False, True])
@@ -668,7 +642,7 @@ def test_recovery_is_retried_until_it_succeeds(
     assert cached(servers.restart()) == [1, 2]
 
 
-def test_a_late_commit_is_found(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+def test_a_late_commit_is_found(node: JournaledReplica, log: list[str], servers: Servers) -> None:
     """It is applied once, and a publisher that retries with its key after an unknown outcome gets the first outcome."""
     node.publish(publish("a"))
     late = [node.append(publish("a", key="k"))]
@@ -687,11 +661,10 @@ def test_a_late_commit_is_found(node: JournaledReplica, logged_failures: list[st
     again = servers.restart()
     assert cached(again) == found
     assert again.publish(publish("a", key="k")) == Published("e1", 2, 1, START)
-    assert len(logged_failures) == 1
-    logged_failures.clear()
+    assert len(log) == 1
 
 
-def test_a_late_group_is_found(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+def test_a_late_group_is_found(node: JournaledReplica, log: list[str], servers: Servers) -> None:
     """All its entries are applied in order, with their original times, and earlier ones are not applied again."""
     node.publish(publish("a"))
     for command in (Expire(), batch(draft("a"), draft("b"), key="l"), publish("b", key="m")):
@@ -700,16 +673,14 @@ def test_a_late_group_is_found(node: JournaledReplica, logged_failures: list[str
     node.helpers.step()
     node.helpers.fail_after_effect()
     node.append(publish("lost"))
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert node.sequences() == [1, 2, 3, 5]
     assert node.publish(publish("c")).sequence == 6
     assert node.publish(publish("b", key="m")).sequence == 5
     assert cached(servers.restart()) == [1, 3, 4, 5, 6]
-    logged_failures.clear()
 
 
-def test_recovery_may_be_late_as_well(node: JournaledReplica, logged_failures: list[str]) -> None:
+def test_recovery_may_be_late_as_well(node: JournaledReplica, log: list[str]) -> None:
     """It is tried again, and the effects of the first attempt remain."""
     node.append(publish("a"))
     node.helpers.give_up()
@@ -719,11 +690,9 @@ def test_recovery_may_be_late_as_well(node: JournaledReplica, logged_failures: l
         node.helpers.step()
         assert late.result is None
         node.helpers.give_up()
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert node.sequences() == [1]
     assert node.publish(publish("a")).sequence == 2
-    logged_failures.clear()
 
 
 def test_a_checkpoint_that_fails_loses_nothing(
@@ -747,7 +716,7 @@ def test_a_checkpoint_that_fails_loses_nothing(
     assert again.publish(publish("a", key="k")).sequence == 1
 
 
-def test_a_late_checkpoint_is_made_twice(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
+def test_a_late_checkpoint_is_made_twice(node: JournaledReplica, log: list[str], servers: Servers) -> None:
     """The second one writes the same and what is new, without duplicate messages or keys."""
     for number in range(3):
         node.publish(publish("a", key=f"k{number}"))
@@ -769,8 +738,7 @@ def test_a_late_checkpoint_is_made_twice(node: JournaledReplica, logged_failures
     again = servers.restart()
     assert cached(again) == [1, 2, 3, 4, 5]
     assert again.state.snapshot() == after_restart(state)
-    assert len(logged_failures) == 2
-    logged_failures.clear()
+    assert len(log) == 2
 
 
 def test_a_failed_append_is_not_in_a_later_checkpoint(
@@ -779,15 +747,14 @@ def test_a_failed_append_is_not_in_a_later_checkpoint(
     """Refused commands that are not on the disk have no effect, and their sequences are used again."""
     node.publish(publish("a"))
     fail_a_commit(node, logged_failures)
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert node.publish(publish("a", data='"next"')).sequence == 2
     node.stop_at_once()
     again = servers.start()
     assert [(m.sequence, m.channels) for m in again.state.snapshot().messages] == [(1, ("a",)), (2, ("a",))]
 
 
-def test_a_file_that_is_locked_in_a_transaction_recovers(logged_failures: list[str], servers: Servers) -> None:
+def test_a_file_that_is_locked_in_a_transaction_recovers(log: list[str], servers: Servers) -> None:
     """A checkpoint that failed halfway is rolled back first."""
     connection = KeptConnection()
     node = servers.start(file=partial(JournalFile, connect=connection))
@@ -801,12 +768,10 @@ def test_a_file_that_is_locked_in_a_transaction_recovers(logged_failures: list[s
     node.helpers.calls.appendleft(call)
     node.helpers.step()  # cannot begin another transaction
     assert node.journal.why_not_ready() is not None
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert node.journal.why_not_ready() is None
     assert node.publish(publish("a")).sequence == 2
     assert cached(servers.restart()) == [1, 2]
-    logged_failures.clear()
 
 
 # Shutdown.
@@ -859,7 +824,7 @@ def test_stopping_after_a_failure(node: JournaledReplica, logged_failures: list[
 
 
 def test_stopping_after_a_failure_while_a_checkpoint_is_due(
-    node: JournaledReplica, logged_failures: list[str], servers: Servers
+    node: JournaledReplica, log: list[str], servers: Servers
 ) -> None:
     """It is not made either: the next start reads the entries."""
     node.publish(publish("a"))
@@ -872,7 +837,6 @@ def test_stopping_after_a_failure_while_a_checkpoint_is_due(
     node.helpers.run()
     assert done(stopped)
     assert cached(servers.start()) == [1]
-    logged_failures.clear()
 
 
 def test_stopping_during_recovery(node: JournaledReplica, logged_failures: list[str], servers: Servers) -> None:
@@ -899,9 +863,7 @@ def test_stopping_during_recovery(node: JournaledReplica, logged_failures: list[
     assert cached(servers.start()) == [1]
 
 
-def test_a_commit_that_fails_while_stopping(
-    node: JournaledReplica, logged_failures: list[str], servers: Servers
-) -> None:
+def test_a_commit_that_fails_while_stopping(node: JournaledReplica, log: list[str], servers: Servers) -> None:
     """Waiting commands are refused, and the journal stops without a checkpoint."""
     node.publish(publish("a"))
     outcomes = [node.append(publish("a")), node.append(publish("a"))]
@@ -914,7 +876,6 @@ def test_a_commit_that_fails_while_stopping(
     assert "save" not in node.helpers.made
     assert node.clock.getDelayedCalls() == []
     assert cached(servers.start()) == [1]
-    logged_failures.clear()
 
 
 def test_a_last_checkpoint_that_fails_is_logged(
@@ -933,14 +894,13 @@ def test_a_last_checkpoint_that_fails_is_logged(
     assert cached(servers.restart()) == [1]
 
 
-def test_a_file_that_cannot_be_closed_is_logged(node: JournaledReplica, logged_failures: list[str]) -> None:
+def test_a_file_that_cannot_be_closed_is_logged(node: JournaledReplica, log: list[str]) -> None:
     """The server stops all the same."""
     stopped = node.stop()
     node.helpers.step()
     node.helpers.fail("the disk is gone")
     assert done(stopped)
-    assert logged_failures == ["closing the journal failed: the disk is gone"]
-    logged_failures.clear()
+    assert log == ["closing the journal failed: the disk is gone"]
 
 
 def test_a_restart_changes_nothing_but_the_name(servers: Servers) -> None:

@@ -274,17 +274,6 @@ def test_a_copy_that_a_server_has_begun_to_use(copy: Path) -> None:
     assert state.message_count == 200
 
 
-def test_a_copy_of_another_format_is_left_alone(copy: Path) -> None:
-    """As the error says."""
-    with closing(sqlite3.connect(copy)) as database:
-        database.execute("PRAGMA user_version = 4")
-    before = copy.read_bytes()
-    with pytest.raises(JournalError, match=r"has format 4.*nothing was changed"):
-        start(copy)
-    assert copy.read_bytes() == before
-    assert [*copy.parent.iterdir()] == [copy]
-
-
 def test_a_damaged_copy_is_not_restored(copy: Path, tmp_path: Path) -> None:
     change(copy, "DELETE FROM rows WHERE key = 'messages/17'")
     with pytest.raises(JournalError, match="digest"):

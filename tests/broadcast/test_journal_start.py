@@ -13,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from pushup.broadcast.formats import NotUnderstood
-from pushup.broadcast.journal import RETRY_SECONDS
 from pushup.broadcast.journal_copy import verify
 from pushup.broadcast.journal_file import JournalError, JournalFile, digest_of
 from pushup.broadcast.journal_start import open_journal
@@ -221,17 +220,15 @@ def test_a_journal_notes_what_it_has_applied(path: Path) -> None:
     assert mark.read_bytes() == b'{"epoch":"e2","sequence":2,"cluster":"e1"}'
 
 
-def test_a_journal_notes_what_it_has_found(path: Path, logged_failures: list[str]) -> None:
+def test_a_journal_notes_what_it_has_found(path: Path, log: list[str]) -> None:
     """Entries that a commit has written after all, after it seemed to fail."""
     node = JournaledReplica(path)
     node.append(publish("a"))
     node.helpers.fail_after_effect()
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     node.clock.advance(1.0)
     assert mark_path(path).read_bytes() == b'{"epoch":"e1","sequence":1,"cluster":"e1"}'
     node.file.close()
-    logged_failures.clear()
 
 
 def test_stopping_waits_for_the_mark(path: Path) -> None:
@@ -253,7 +250,7 @@ def test_stopping_waits_for_the_mark(path: Path) -> None:
     JournalFile(path).close()
 
 
-def test_a_journal_whose_mark_cannot_be_written_works(path: Path, logged_failures: list[str]) -> None:
+def test_a_journal_whose_mark_cannot_be_written_works(path: Path, log: list[str]) -> None:
     """It starts, publishes and stops, and that is logged once."""
     path.with_name("journal.mark.new").mkdir()
     node = JournaledReplica(path)
@@ -262,16 +259,15 @@ def test_a_journal_whose_mark_cannot_be_written_works(path: Path, logged_failure
         node.clock.advance(1.0)
     assert node.journal.why_not_ready() is None
     node.stop_at_once()
-    assert len(logged_failures) == 1
-    assert logged_failures[0].startswith(f"cannot write {path}.mark: ")
-    logged_failures.clear()
+    assert len(log) == 1
+    assert log[0].startswith(f"cannot write {path}.mark: ")
 
 
 @pytest.mark.parametrize("after_write", [False, True])
 @pytest.mark.parametrize("limits", [Limits(), Limits(retention_messages=77)])
 @pytest.mark.parametrize("marked", [False, True])
 def test_a_start_while_the_disk_is_full(
-    state: Snapshot, path: Path, logged_failures: list[str], limits: Limits, *, after_write: bool, marked: bool
+    state: Snapshot, path: Path, log: list[str], limits: Limits, *, after_write: bool, marked: bool
 ) -> None:
     """Polls get what the journal has, publications are refused, and the order goes on when there is space."""
     if marked:
@@ -285,11 +281,9 @@ def test_a_start_while_the_disk_is_full(
             trouble = node.journal.why_not_ready()
             assert trouble is not None
             assert "the disk is full" in trouble.operator_detail
-            node.clock.advance(RETRY_SECONDS)
-            node.helpers.run()
+            node.retry()
         node.file.full = False
-        node.clock.advance(RETRY_SECONDS)
-        node.helpers.run()
+        node.retry()
         assert node.journal.why_not_ready() is None
         after = node.publish(publish("a"))
         assert (node.state.cursor.epoch, node.state.limits) == ("e2", limits)
@@ -299,13 +293,12 @@ def test_a_start_while_the_disk_is_full(
         assert [message.sequence for message in again.state.snapshot().messages] == [1, 4, 5, after.sequence]
         assert again.state.snapshot().messages == node.state.snapshot().messages
         assert again.state.cursor.epoch == "e3"
-    assert "publishing is refused: the disk is full: journal cannot grow" in "".join(logged_failures)
-    logged_failures.clear()
+    assert "publishing is refused: the disk is full: journal cannot grow" in "".join(log)
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_journal_of_an_earlier_version_gets_the_latest(
-    state: Snapshot, path: Path, logged_failures: list[str], *, full: bool
+    state: Snapshot, path: Path, log: list[str], *, full: bool
 ) -> None:
     """After the new name; if the disk is full at the start, when there is room."""
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -315,18 +308,16 @@ def test_a_journal_of_an_earlier_version_gets_the_latest(
     assert isinstance(node.file, FullDisk)
     assert node.state.version == (1 if full else LATEST_VERSION)
     node.file.full = False
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     assert (node.state.version, node.cursor) == (LATEST_VERSION, Cursor("e2", 7))
     node.stop_at_once()
     with closing(JournalFile(path)) as file:
         found = file.load()
     assert found is not None
     assert (found.head.version, found.head.sequence) == (LATEST_VERSION, 7)
-    logged_failures.clear()
 
 
-def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Path, logged_failures: list[str]) -> None:
+def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Path, log: list[str]) -> None:
     """Nothing is written, and the next start finds what this one found."""
     before = path.read_bytes()
     JournaledReplica(path, file=FullDisk).stop_at_once()
@@ -334,10 +325,9 @@ def test_a_stop_while_the_disk_is_full_since_the_start(state: Snapshot, path: Pa
     again = JournaledReplica(path)
     with closing(again.file):
         assert again.state.snapshot() == after_restart(state)
-    logged_failures.clear()
 
 
-def test_a_copy_on_a_full_disk_becomes_a_journal(state: Snapshot, path: Path, logged_failures: list[str]) -> None:
+def test_a_copy_on_a_full_disk_becomes_a_journal(state: Snapshot, path: Path, log: list[str]) -> None:
     """When the disk can be written it gets the name of its cluster, and its digest does not count any more."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("DELETE FROM entries")
@@ -347,13 +337,11 @@ def test_a_copy_on_a_full_disk_becomes_a_journal(state: Snapshot, path: Path, lo
     node = JournaledReplica(path, file=FullDisk)
     assert isinstance(node.file, FullDisk)
     node.file.full = False
-    node.clock.advance(RETRY_SECONDS)
-    node.helpers.run()
+    node.retry()
     last = node.publish(publish("a"))
     node.stop_at_once()
     assert msgspec.json.decode(mark_path(path).read_bytes())["cluster"] == "e1"
     assert (verify(path).cursor, verify(path).has_digest) == (Cursor("e2", last.sequence), False)
-    logged_failures.clear()
 
 
 @pytest.mark.parametrize(

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from typing import cast, get_args
+from typing import get_args
 
 import pytest
 from twisted.internet.defer import Deferred
 
-from pushup.broadcast import Follower
 from pushup.broadcast.memory import MemoryBroadcast
-from pushup.core.commands import Ack, Command, Confirmation, Continue, Create, Done, Entry, Outcome, Published
+from pushup.core.commands import Ack, Command, Confirmation, Continue, Create, Done, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.limits import Limits
-from pushup.core.state import ReplicatedState
+from tests.broadcast.stepped_helpers import Replica
 from tests.core.builders import batch, draft, publish
 
 
-class Replica:
-    """What a broadcast in memory needs of a node, and a clock that the test sets."""
-
-    state: ReplicatedState
+class Ordered(Replica):
+    """A replica with a broadcast in memory, and a clock that the test sets."""
 
     def __init__(self) -> None:
         self.clock = 100.0
         self.limits = Limits(keys_limit=3)
         self.broadcast = MemoryBroadcast(epoch="e1", limits=self.limits, steady_time=lambda: self.clock)
-        self.broadcast.start(cast(Follower, self))
-
-    @property
-    def cursor(self) -> Cursor:
-        return self.state.cursor
-
-    def start_from(self, state: ReplicatedState) -> None:
-        self.state = state
-
-    def apply(self, entry: Entry) -> Outcome:
-        return self.state.apply(entry)
+        self.broadcast.start(self)
 
     def append(self, command: Command) -> Outcome:
         outcomes: list[Outcome] = []
@@ -52,7 +39,7 @@ class Replica:
 
 def test_each_command_gets_the_next_place_at_once() -> None:
     """One for each message, after an empty state with the given limits."""
-    replica = Replica()
+    replica = Ordered()
     assert (replica.end(), replica.state.limits) == (Cursor("e1", 0), replica.limits)
     assert replica.append(publish("a")) == Published("e1", 1, 1, 100.0)
     assert replica.append(batch(draft("a"), draft("b"))) == Published("e1", 2, 2, 100.0)
@@ -62,7 +49,7 @@ def test_each_command_gets_the_next_place_at_once() -> None:
 
 def test_times_never_decrease() -> None:
     """If the clock is set back, time stands still until it has caught up."""
-    replica = Replica()
+    replica = Ordered()
     times = []
     for replica.clock in (100.0, 90.0, 101.0):
         outcome = replica.append(publish("a"))
@@ -74,8 +61,7 @@ def test_times_never_decrease() -> None:
 
 
 def test_the_order_goes_on_under_another_name() -> None:
-    """Entries after it have the new one."""
-    replica = Replica()
+    replica = Ordered()
     replica.append(publish("a"))
     assert replica.append(Continue("e2")) == Done()
     assert replica.append(publish("a")) == Published("e2", 3, 1, 100.0)
@@ -88,7 +74,7 @@ def test_the_order_goes_on_under_another_name() -> None:
 )
 def test_one_node_is_every_node(ack: Ack, reached: Ack) -> None:
     """What it has applied is stable; there are no replicas. It knows of no other node and of no other epoch."""
-    replica = Replica()
+    replica = Ordered()
     replica.append(publish("a"))
     told: list[Confirmation] = []
     replica.broadcast.confirm(ack, replica.cursor, 1.0, told.append)
@@ -99,7 +85,7 @@ def test_one_node_is_every_node(ack: Ack, reached: Ack) -> None:
 
 def test_nothing_waits_and_nothing_is_in_the_way() -> None:
     """From the first command to the end."""
-    replica = Replica()
+    replica = Ordered()
     replica.append(publish("a"))
     assert (replica.broadcast.waiting_bytes, replica.broadcast.why_not_ready()) == (0, None)
     assert Deferred.fromCoroutine(replica.broadcast.stop()).called

@@ -13,7 +13,7 @@ from pushup.broadcast.outage_log import REASONS_LIMIT, REPEAT_SECONDS, OutageLog
 
 
 @pytest.fixture
-def lines(logged_failures: list[str]) -> Iterator[list[str]]:
+def lines(log: list[str]) -> Iterator[list[str]]:
     """What is logged, including errors."""
     lines: list[str] = []
 
@@ -21,7 +21,6 @@ def lines(logged_failures: list[str]) -> Iterator[list[str]]:
     globalLogPublisher.addObserver(observer)
     yield lines
     globalLogPublisher.removeObserver(observer)
-    logged_failures.clear()
 
 
 @implementer(ILogObserver)

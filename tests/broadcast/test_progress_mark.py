@@ -141,16 +141,14 @@ def test_a_node_that_applies_nothing_leaves_the_mark_as_it_is(machine: Machine, 
     assert (machine.store.data, machine.helpers.made) == (before, [])
 
 
-def test_what_is_no_name_of_an_epoch_is_no_mark(machine: Machine, logged_failures: list[str]) -> None:
+def test_what_is_no_name_of_an_epoch_is_no_mark(machine: Machine, log: list[str]) -> None:
     """Names are hexadecimal numbers."""
     machine.store.data = msgspec.json.encode(Cursor("g1", 5))
     assert machine.mark.read() is None
-    assert ["cannot read" in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert ["cannot read" in line for line in log] == [True]
 
 
 def test_a_beginning_that_cannot_be_written_is_tried_again(machine: Machine, logged_failures: list[str]) -> None:
-    """The server starts all the same."""
     machine.store.trouble = "no space left"
     machine.mark.begin(Cursor("e1", 5))
     assert len(logged_failures) == 1
@@ -199,7 +197,7 @@ def test_what_is_noted_during_a_write_is_written_a_second_later(machine: Machine
     assert machine.written() == 2
 
 
-def test_stopping_after_a_failure_tries_once_more(machine: Machine, logged_failures: list[str]) -> None:
+def test_stopping_after_a_failure_tries_once_more(machine: Machine, log: list[str]) -> None:
     """And comes to an end, whatever becomes of that."""
     machine.store.trouble = "no space left"
     machine.note(1)
@@ -211,7 +209,6 @@ def test_stopping_after_a_failure_tries_once_more(machine: Machine, logged_failu
     machine.helpers.step()
     assert stopped.called
     assert machine.written() == 1
-    logged_failures.clear()
 
 
 def test_stopping_writes_the_last_entry(machine: Machine) -> None:
@@ -240,7 +237,6 @@ def test_stopping_during_a_write_writes_what_was_noted_since(machine: Machine) -
 
 @pytest.mark.parametrize("noted", [False, True])
 def test_stopping_with_nothing_new_writes_nothing(machine: Machine, noted: bool) -> None:
-    """Whether nothing was noted, or all of it is written."""
     if noted:
         machine.note(1)
         machine.second()
@@ -264,17 +260,15 @@ def test_a_process_that_ends_at_once_writes_nothing_more(machine: Machine, is_wr
     assert machine.written() == is_writing
 
 
-def test_a_mark_that_cannot_be_written_is_tried_again_and_logged_once(
-    machine: Machine, logged_failures: list[str]
-) -> None:
+def test_a_mark_that_cannot_be_written_is_tried_again_and_logged_once(machine: Machine, log: list[str]) -> None:
     """It is logged again only after it has worked in between, and the last entry is the one that is written."""
     machine.store.trouble = "no space left"
     for number in range(1, 4):
         machine.note(number)
         machine.second()
         machine.helpers.step()
-    assert len(logged_failures) == 1
-    assert logged_failures[0].startswith("cannot write journal.mark: no space left. ")
+    assert len(log) == 1
+    assert log[0].startswith("cannot write journal.mark: no space left. ")
     machine.store.trouble = ""
     machine.second()
     machine.helpers.step()
@@ -283,13 +277,12 @@ def test_a_mark_that_cannot_be_written_is_tried_again_and_logged_once(
     machine.note(4)
     machine.second()
     machine.helpers.step()
-    assert len(logged_failures) == 2
-    logged_failures.clear()
+    assert len(log) == 2
 
 
 @pytest.mark.parametrize("is_writing", [False, True])
 def test_a_mark_that_cannot_be_written_does_not_keep_a_server_from_stopping(
-    machine: Machine, logged_failures: list[str], is_writing: bool
+    machine: Machine, log: list[str], is_writing: bool
 ) -> None:
     """It is tried once."""
     machine.store.trouble = "no space left"
@@ -302,8 +295,7 @@ def test_a_mark_that_cannot_be_written_does_not_keep_a_server_from_stopping(
     assert machine.has_stopped()
     assert machine.helpers.names == []
     assert machine.clock.getDelayedCalls() == []
-    assert len(logged_failures) == 1
-    logged_failures.clear()
+    assert len(log) == 1
 
 
 def test_the_next_process_reads_what_was_written(machine: Machine) -> None:
@@ -332,17 +324,16 @@ def test_a_mark_of_a_newer_release_is_left_alone(machine: Machine) -> None:
     "data",
     [b"", b"{", b"[]", b'{"epoch":"e1"}', b'{"epoch":"e1","sequence":"1"}', b'{"epoch":"zz","sequence":1}', b"\xff"],
 )
-def test_a_mark_that_is_damaged_counts_as_none(machine: Machine, logged_failures: list[str], data: bytes) -> None:
+def test_a_mark_that_is_damaged_counts_as_none(machine: Machine, log: list[str], data: bytes) -> None:
     """The log says what cannot be noticed now."""
     machine.store.data = data
     assert machine.mark.read() is None
-    assert len(logged_failures) == 1
-    assert "cannot read journal.mark" in logged_failures[0]
-    assert "This start cannot detect whether" in logged_failures[0]
-    logged_failures.clear()
+    assert len(log) == 1
+    assert "cannot read journal.mark" in log[0]
+    assert "This start cannot detect whether" in log[0]
 
 
-def test_a_mark_that_cannot_be_read_counts_as_none(machine: Machine, logged_failures: list[str]) -> None:
+def test_a_mark_that_cannot_be_read_counts_as_none(machine: Machine, log: list[str]) -> None:
     """It is replaced later."""
     machine.store.trouble = "permission denied"
     assert machine.mark.read() is None
@@ -351,15 +342,13 @@ def test_a_mark_that_cannot_be_read_counts_as_none(machine: Machine, logged_fail
     machine.second()
     machine.helpers.step()
     assert machine.written() == 1
-    assert "permission denied" in logged_failures[0]
-    logged_failures.clear()
+    assert "permission denied" in log[0]
 
 
 # The file.
 
 
 def test_the_mark_is_beside_the_journal(tmp_path: Path) -> None:
-    """Its name is that of the journal and `.mark`."""
     assert mark_path(tmp_path / "journal.db") == tmp_path / "journal.db.mark"
 
 

@@ -147,7 +147,6 @@ def test_the_rest_is_done_in_the_next_turns() -> None:
 
 
 def test_work_that_is_more_than_a_turn_is_done_alone() -> None:
-    """It cannot be divided."""
     work = Work()
     work.arrives(1, 5000, 1, 5000)
     for _ in range(3):
@@ -165,7 +164,6 @@ def test_each_piece_that_arrives_has_its_own_limit() -> None:
 
 
 def test_what_arrives_meanwhile_comes_behind() -> None:
-    """Nothing overtakes the work that waits for its turn."""
     work = Work()
     work.arrives(1000, 1000)
     work.arrives(1)
@@ -176,7 +174,6 @@ def test_what_arrives_meanwhile_comes_behind() -> None:
 
 
 def test_work_of_a_link_that_has_ended_is_not_done() -> None:
-    """It waits for a turn that comes too late."""
     work = Work()
     work.arrives(1000, 1000)
     work.end.die()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from conformance.options import LIMITS, Options
@@ -98,12 +99,7 @@ def started(configuration: str, directory: Path) -> Iterator[Options]:
             path = os.pathsep.join((str(HERE), os.environ.get("PYTHONPATH", "")))
             server = stack.enter_context(running(directory / "server.log", flags, {"PYTHONPATH": path}))
             urls = (server.url,)
-        yield Options(
-            urls=urls, publish_key=options.publish_key, origin=options.origin, credentials=options.credentials,
-            token=options.token, url_tickets=options.url_tickets, webhooks=options.webhooks, presence=options.presence,
-            strict=options.strict, several_nodes=options.several_nodes, limits=options.limits,
-            patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS,
-        )  # fmt: skip
+        yield replace(options, urls=urls, patience=PATIENCE_SECONDS, check_seconds=CHECK_SECONDS)
 
 
 def _lists_both(caller: Caller) -> bool:

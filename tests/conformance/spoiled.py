@@ -196,36 +196,27 @@ def _chunk(data: bytes) -> bytes:
 
 def answers(change: Callable[[dict[str, Any]], Any]) -> Callable[[Response], Response]:
     """Change the answers to polls."""
-
-    def spoil(response: Response) -> Response:
-        value = _value(response)
-        if response.status != 200 or not isinstance(value, dict) or "messages" not in value or "gaps" not in value:
-            return response
-        changed = change(value)
-        return response._replace(body=json.dumps(value if changed is None else changed).encode())
-
-    return spoil
+    return _changed(change, lambda status, value: status == 200 and "messages" in value and "gaps" in value)
 
 
 def publications(change: Callable[[dict[str, Any]], Any]) -> Callable[[Response], Response]:
     """Change what publishers are told, or whoever creates a channel."""
-
-    def spoil(response: Response) -> Response:
-        value = _value(response)
-        if response.status != 201 or not isinstance(value, dict):
-            return response
-        changed = change(value)
-        return response._replace(body=json.dumps(value if changed is None else changed).encode())
-
-    return spoil
+    return _changed(change, lambda status, value: status == 201)
 
 
 def objects(change: Callable[[dict[str, Any]], Any]) -> Callable[[Response], Response]:
-    """Change any other object."""
+    """Change any object."""
+    return _changed(change, lambda status, value: True)
+
+
+def _changed(
+    change: Callable[[dict[str, Any]], Any], is_meant: Callable[[int, dict[str, Any]], bool]
+) -> Callable[[Response], Response]:
+    """`change` may change the object, or return another."""
 
     def spoil(response: Response) -> Response:
         value = _value(response)
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or not is_meant(response.status, value):
             return response
         changed = change(value)
         return response._replace(body=json.dumps(value if changed is None else changed).encode())
@@ -235,11 +226,7 @@ def objects(change: Callable[[dict[str, Any]], Any]) -> Callable[[Response], Res
 
 def status(old: Callable[[int], bool], new: int) -> Callable[[Response], Response]:
     """Another status, also inside of the problem."""
-
-    def spoil(response: Response) -> Response:
-        return response._replace(status=new) if old(response.status) else response
-
-    return spoil
+    return lambda response: response._replace(status=new) if old(response.status) else response
 
 
 def header(name: str, value: str) -> Callable[[Response], Response]:

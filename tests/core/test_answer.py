@@ -99,7 +99,6 @@ def test_a_cursor_has_seen_its_own_message_and_not_the_next(cursor: Start | int,
 
 
 def test_a_poll_from_now_returns_only_a_cursor() -> None:
-    """A client that starts from now gets the node's cursor, no message and no gap."""
     stream = stream_of("a", "a")
     stream.channels["a"].drop_oldest("expired")
     stream.channels["a"].closed_sequence = 2
@@ -109,7 +108,6 @@ def test_a_poll_from_now_returns_only_a_cursor() -> None:
 
 
 def test_a_cursor_ahead_of_the_node_does_not_move_back() -> None:
-    """A client that is ahead of the node gets no old message, and keeps its cursor."""
     assert stream_of("a", "a").ask("a", 9) == Answer("e1-9", (), False, (), ())
 
 
@@ -194,7 +192,6 @@ def test_every_page_that_starts_before_the_end_of_a_gap_reports_it() -> None:
 
 
 def test_a_client_without_a_cursor_has_missed_nothing() -> None:
-    """A client that starts with everything in the cache gets no gap and no closed channel."""
     stream = stream_of("a", "a")
     stream.channels["a"].drop_oldest("expired")
     stream.channels["a"].closed_sequence = 1
@@ -213,7 +210,6 @@ def test_a_cursor_before_a_closing_gets_the_closed_channel() -> None:
 
 
 def test_a_cursor_of_another_epoch_gets_everything_and_a_gap() -> None:
-    """Its client gets everything in the cache, a gap for each channel, and a cursor of this epoch."""
     stream = stream_of("a", "b")
     for sequence in (0, 1, 99):
         answer = stream.ask("abc", Cursor("e0", sequence))
@@ -242,7 +238,6 @@ def test_a_time_range_includes_its_start_and_not_its_end(start: float, end: floa
 
 
 def test_limit_and_cursor_apply_within_a_time_range() -> None:
-    """Messages outside of the range do not count, and following the cursors leads to the end of the range."""
     stream = stream_of("a", "b", "a", "a", "a")
     first = stream.ask("ab", 0, start=2.0, end=5.0, limit=2)
     assert (ids(first), first.more, first.cursor) == ([2, 3], True, "e1-3")

@@ -70,9 +70,8 @@ def test_changes_turn_an_earlier_snapshot_into_the_current_one(limits: str, seed
     assert gone["messages"]
 
 
-def test_a_restored_state_lists_its_channels_by_id() -> None:
+def test_a_restored_state_lists_its_channels_by_id(feed: Feed) -> None:
     """The order is that of the original state, so that no channel is missing from the pages."""
-    feed = Feed()
     for number in range(6):
         feed.apply(Create(f"c{number}", 100.0 - number), 1.0)
     again = restore(feed.state.snapshot())
@@ -81,7 +80,6 @@ def test_a_restored_state_lists_its_channels_by_id() -> None:
 
 
 def test_changes_contain_only_what_changed() -> None:
-    """No older channel, message or key is included; compared literally."""
     feed = Feed(channel_ttl_seconds=60.0, retention_seconds=30.0)
     feed.apply(publish("old", key="k1"), 10.0)
     feed.apply(publish("closing"), 10.0)
@@ -125,7 +123,6 @@ def test_an_awaited_channel_is_forgotten_all_the_same() -> None:
 
 
 def test_a_reopened_channel_is_not_forgotten() -> None:
-    """A channel that was forgotten and opened again between two moments counts as changed."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
@@ -136,7 +133,6 @@ def test_a_reopened_channel_is_not_forgotten() -> None:
 
 
 def test_a_channel_whose_messages_are_evicted_by_others_has_changed() -> None:
-    """A publication on one channel that evicts the oldest message of another changes both."""
     feed = Feed(retention_bytes=2 * MESSAGE_OVERHEAD_BYTES + 10)
     feed.apply(publish("quiet"), 1.0)
     feed.apply(publish("busy"), 1.0)
@@ -150,9 +146,8 @@ def test_a_channel_whose_messages_are_evicted_by_others_has_changed() -> None:
     assert [name for name, message in rows_of("messages", rows).items() if message is None] == ["1"]
 
 
-def test_the_size_of_changes_is_counted() -> None:
+def test_the_size_of_changes_is_counted(feed: Feed) -> None:
     """Rows of all tables; at least each sequence, whatever came of its entry; `note_changes` starts again at 0."""
-    feed = Feed()
     feed.state.note_changes()
     assert feed.state.changed_count == 0
     feed.apply(batch(draft("a"), draft("b"), draft("a")), 1.0)
@@ -186,7 +181,6 @@ def test_changes_are_recorded_only_on_request() -> None:
 
 
 def test_each_change_of_a_channel_is_recorded() -> None:
-    """Opening, renewing, checking the expiry, closing and forgetting are recorded, each name once."""
     channels, changes = channels_and_changes()
     changes.start(0)
 
@@ -262,9 +256,8 @@ def test_a_new_epoch_has_the_open_channels_and_the_keys() -> None:
     assert after.tables["keys"] == before.tables["keys"]
 
 
-def test_changes_are_recorded_after_any_entry() -> None:
+def test_changes_are_recorded_after_any_entry(feed: Feed) -> None:
     """What is saved while entries come in is dropped from the record; what came meanwhile stays in it."""
-    feed = Feed()
     feed.state.note_changes()
     for name in "abc":
         feed.apply(publish(name), 1.0)

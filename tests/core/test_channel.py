@@ -26,7 +26,6 @@ def after(channel: Channel, sequence: int, start: float = 0.0, end: float = math
 
 
 def test_a_message_costs_its_data_and_an_overhead() -> None:
-    """The size of a message is that of its JSON text plus a fixed overhead."""
     assert message(1, 1.0, "a", data='"é"').size == 4 + MESSAGE_OVERHEAD_BYTES
 
 
@@ -107,7 +106,6 @@ def test_messages_after_a_sequence_are_found(sequence: int, found: list[int]) ->
     ],
 )
 def test_a_time_range_includes_its_start_and_not_its_end(start: float, end: float, found: list[int]) -> None:
-    """Messages published in [start, end) are found, including several with the same time."""
     assert after(channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0)), 0, start, end) == found
 
 
@@ -117,7 +115,6 @@ def test_the_beginning_of_time_is_the_default() -> None:
 
 
 def test_the_later_of_cursor_and_time_range_counts() -> None:
-    """Both the sequence and the start of the range are lower bounds."""
     channel = channel_of((3, 1.0), (5, 2.0), (6, 2.0), (9, 3.0))
     assert after(channel, 5, start=1.0) == [6, 9]
     assert after(channel, 3, start=3.0) == [9]
@@ -133,7 +130,6 @@ def test_no_more_are_found_than_tell_that_there_are_more(start: float) -> None:
 
 
 def test_an_empty_channel_has_nothing() -> None:
-    """A channel without messages finds none, whatever the bounds."""
     assert after(channel_of(), 0) == []
     assert after(channel_of(), 0, 1.0, 2.0) == []
 

@@ -49,7 +49,6 @@ def test_names_of_digits_only_are_ids(name: str, expected: bool) -> None:
 
 
 def test_a_channel_is_found_by_name_and_by_id() -> None:
-    """Name and id lead to the same channel; unknown names and ids lead to none."""
     channels = channels_of("a", "b")
     a = channel_of(channels, "a")
     assert channel_of(channels, str(a.id)) is a
@@ -85,7 +84,6 @@ def test_the_error_says_what_is_wrong_with_an_id() -> None:
 
 
 def test_a_channel_without_a_name_is_named_by_its_id() -> None:
-    """Publishers and pollers use the id as its name."""
     channels = channels_of()
     channel = channels.open(None, None, 100.0)
     assert channel.name == str(channel.id) == "100000"
@@ -95,7 +93,6 @@ def test_a_channel_without_a_name_is_named_by_its_id() -> None:
 
 
 def test_an_idle_channel_is_due_at_its_expiry() -> None:
-    """Channels close in the order of their expiry, and never early."""
     channels = channels_of("a")
     channels.open("b", 10.0, 100.0)
     channels.open("c", 10.0, 99.5)
@@ -108,7 +105,6 @@ def test_an_idle_channel_is_due_at_its_expiry() -> None:
 
 
 def test_renewing_restarts_the_ttl() -> None:
-    """The expiry moves, and a new ttl is kept for later renewals."""
     channels = channels_of("a")
     a = channel_of(channels, "a")
     channels.renew(a, None, 130.0)
@@ -123,7 +119,6 @@ def test_renewing_restarts_the_ttl() -> None:
 
 
 def test_a_shorter_ttl_brings_the_expiry_forward() -> None:
-    """A channel that is renewed with a shorter ttl closes earlier than before, and only once."""
     channels = channels_of("a", "b")
     channels.renew(channel_of(channels, "a"), 5.0, 101.0)
     assert channels.next_time == 106.0
@@ -212,7 +207,6 @@ def test_at_most_channels_limit_closed_channels_are_remembered() -> None:
 
 
 def test_there_is_room_up_to_channels_limit() -> None:
-    """Beyond it, the error says when to retry."""
     channels = channels_of("a", channels_limit=3)
     assert channels.room_for(2) is None
     full = channels.room_for(3)
@@ -248,7 +242,6 @@ def test_strict_channels_are_not_awaited() -> None:
 
 
 def test_opened_closed_and_forgotten_channels_are_touched() -> None:
-    """Channels that were opened, closed (which wakes their polls) and forgotten are reported."""
     touched = Touched()
     assert touched.continued_after is None
     channels = Channels(Rules(Limits(retention_seconds=30.0)), ChangeLog(0).of("channels"), touched)

@@ -44,7 +44,6 @@ def test_an_invalid_cursor_is_refused(text: str) -> None:
 @settings(deadline=None, derandomize=True, database=None)
 @given(st.from_regex(r"[0-9a-z]{1,32}", fullmatch=True), st.integers(0, 10**18 - 1))
 def test_a_cursor_survives_the_round_trip_through_text(epoch: str, sequence: int) -> None:
-    """Reading a cursor that was written gives the same cursor."""
     cursor = Cursor(epoch, sequence)
     assert str(cursor) == f"{epoch}-{sequence}"
     assert parse_cursor(str(cursor)) == cursor

@@ -57,7 +57,6 @@ def test_a_message_goes_from_all_of_its_channels() -> None:
 
 
 def test_who_has_seen_it_gets_no_gap() -> None:
-    """A gap is for cursors before the last message that was erased, and only for those."""
     made = feed(publish("a"), publish("a"), publish("a"))
     erase(made, "message", "", at(2))
     assert gaps(made.ask(poll("a", cursor="e1-1"))) == [("a", "deleted")]

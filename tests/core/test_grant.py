@@ -32,7 +32,6 @@ def test_a_right_is_for_its_own_channels() -> None:
 
 
 def test_a_grant_to_read() -> None:
-    """It is for exactly these channels, and for nothing else."""
     grant = to_read(("a", "b"), subject="mei", issued_at=1, valid_until=2)
     assert (grant.subject, grant.issued_at, grant.valid_until) == ("mei", 1, 2)
     assert grant.allows("read", ("b", "a", "b"))

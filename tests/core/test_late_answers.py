@@ -7,9 +7,7 @@ from pushup.core.commands import Close, Expire
 from .builders import Feed, batch, draft, gaps, ids, poll, publish
 
 
-def test_a_woken_poll_that_times_out_still_gets_its_message() -> None:
-    """A poll whose deadline passes before its delivery is answered with the message."""
-    feed = Feed()
+def test_a_woken_poll_that_times_out_still_gets_its_message(feed: Feed) -> None:
     feed.hold(poll("a", timeout=5.0), 1.0)
     feed.apply(publish("a"), 2.0)
     [(_, answer)] = feed.expire(6.0)
@@ -17,9 +15,8 @@ def test_a_woken_poll_that_times_out_still_gets_its_message() -> None:
     assert feed.deliver() == []
 
 
-def test_deliveries_come_in_slices() -> None:
+def test_deliveries_come_in_slices(feed: Feed) -> None:
     """Each call handles a limited number of polls, each once, nearest deadline first."""
-    feed = Feed()
     for number in range(5):
         feed.hold(poll("a", timeout=10.0 - number), 1.0, str(number))
     feed.apply(publish("a"), 2.0)
@@ -33,9 +30,8 @@ def test_deliveries_come_in_slices() -> None:
     assert (feed.deliver(2), feed.polls.has_deliveries) == ([], False)
 
 
-def test_a_new_subscription_does_not_get_earlier_messages() -> None:
+def test_a_new_subscription_does_not_get_earlier_messages(feed: Feed) -> None:
     """A poll from now that arrives between a publication and its delivery waits for the next message."""
-    feed = Feed()
     feed.hold(poll("a", timeout=10.0), 1.0, "first")
     feed.apply(publish("a"), 2.0)
     feed.hold(poll("a", cursor="now", timeout=10.0), 2.0, "second")
@@ -80,7 +76,6 @@ def test_a_poll_answered_late_gets_the_messages_of_the_reopened_channel() -> Non
 
 
 def test_abandoning_a_poll_does_not_affect_the_reopened_channel() -> None:
-    """A subscription from before the channel was closed and forgotten ends without touching the new channel."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("a"), 1.0)
     subscription = feed.hold(poll("a", cursor="e1-1", timeout=100.0), 1.0)

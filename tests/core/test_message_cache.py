@@ -84,7 +84,6 @@ def test_old_messages_expire() -> None:
 
 
 def test_no_more_messages_expire_than_asked_for() -> None:
-    """The oldest expire first; the rest is left for the next call."""
     kept = Kept()
     for sequence in range(1, 6):
         kept.add(sequence, "a")
@@ -124,7 +123,6 @@ def test_all_messages_together_take_at_most_retention_bytes() -> None:
 
 
 def test_the_newest_message_is_kept_whatever_its_size() -> None:
-    """A message that is larger than the limit evicts everything but itself."""
     kept = Kept(retention_bytes=10)
     kept.add(1, "a")
     kept.add(2, "b")
@@ -132,7 +130,6 @@ def test_the_newest_message_is_kept_whatever_its_size() -> None:
 
 
 def test_a_closing_channel_drops_its_messages() -> None:
-    """They are dropped with the reason `closed`; those of other channels stay."""
     kept = Kept()
     kept.add(1, "a")
     kept.add(2, "ab")

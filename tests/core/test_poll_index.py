@@ -19,7 +19,6 @@ def holders(index: PollIndex[str], most: int = 100) -> list[str | None]:
 
 
 def test_subscriptions_are_counted_and_have_a_deadline() -> None:
-    """The nearest deadline is the next one; without subscriptions there is none."""
     index: PollIndex[str] = PollIndex()
     a = Channel("a")
     late, early = hold(index, "late", 9.0, a), hold(index, "early", 5.0, a)
@@ -49,7 +48,6 @@ def test_waking_a_channel_wakes_all_its_subscriptions() -> None:
 
 
 def test_woken_subscriptions_can_be_taken_in_slices() -> None:
-    """Each is taken once, however often the caller stops and continues."""
     index: PollIndex[str] = PollIndex()
     a, b = Channel("a"), Channel("b")
     for number in range(5):
@@ -64,7 +62,6 @@ def test_woken_subscriptions_can_be_taken_in_slices() -> None:
 
 
 def test_released_subscriptions_are_skipped() -> None:
-    """A subscription that was released while it was woken is not returned."""
     index: PollIndex[str] = PollIndex()
     a = Channel("a")
     first, _ = hold(index, "first", 1.0, a), hold(index, "second", 2.0, a)

@@ -69,9 +69,8 @@ def test_what_happens_between_two_slices_reaches_polls_that_were_not_moved_yet()
     assert [ids(answer) for _, answer in feed.expire(31.0, 1000)] == [[]] * (POLLS - len(answers))
 
 
-def test_slices_of_one_come_to_an_end() -> None:
+def test_slices_of_one_come_to_an_end(feed: Feed) -> None:
     """However little time a turn has left, each moves something."""
-    feed = Feed()
     for n in range(5):
         feed.hold(poll(f"c{n}", timeout=30.0), 1.0)
     feed.use(restore(feed.state.snapshot()))
@@ -168,7 +167,6 @@ def test_a_poll_ahead_of_the_new_state_is_lost_if_the_order_continues_without_wh
 
 
 def test_another_state_while_polls_are_being_moved() -> None:
-    """Polls that still refer to the first one are moved twice."""
     feed, _ = feed_with_polls()
     feed.use(ReplicatedState(feed.limits, epoch="e2"))
     feed.deliver(3)
@@ -180,9 +178,8 @@ def test_another_state_while_polls_are_being_moved() -> None:
     assert feed.polls.count == 0 or feed.deliver() == []
 
 
-def test_a_new_epoch_begins_with_the_channels_that_were_open_and_still_are() -> None:
+def test_a_new_epoch_begins_with_the_channels_that_were_open_and_still_are(feed: Feed) -> None:
     """Neither with one that was opened since, nor with one that was closed, whether or not it was opened again."""
-    feed = Feed()
     for name in ("a", "b", "c", "closed"):
         feed.apply(publish(name), 1.0)
     rows, tables = rows_of_new_epoch(feed.state), Tables()
@@ -195,9 +192,8 @@ def test_a_new_epoch_begins_with_the_channels_that_were_open_and_still_are() -> 
     assert [row.key for row in rows] == ["channels/c"]
 
 
-def test_a_state_is_taken_apart_little_by_little() -> None:
+def test_a_state_is_taken_apart_little_by_little(feed: Feed) -> None:
     """Each step frees one thing; then nothing is left."""
-    feed = Feed()
     for n in range(50):
         feed.apply(publish(f"c{n}", key=f"k{n}"), 1.0)
     for n in range(10):

@@ -23,8 +23,7 @@ def outcomes(feed: Feed, *commands: Command) -> list[Outcome]:
     return [feed.apply(command, 1.0) for command in commands]
 
 
-def test_numbers_that_follow_each_other_are_published() -> None:
-    feed = Feed()
+def test_numbers_that_follow_each_other_are_published(feed: Feed) -> None:
     assert outcomes(feed, numbered(0, "1", "2"), numbered(2, "3")) == [
         Published(EPOCH, 1, 2, 1.0),
         Published(EPOCH, 3, 1, 1.0),
@@ -40,8 +39,7 @@ def test_the_last_publication_has_its_outcome_again() -> None:
     assert feed.state.message_count == 0
 
 
-def test_what_came_before_it_is_a_duplicate() -> None:
-    feed = Feed()
+def test_what_came_before_it_is_a_duplicate(feed: Feed) -> None:
     outcomes(feed, numbered(0, "1", "2"), numbered(2, "3"))
     assert outcomes(feed, numbered(0, "1", "2"), numbered(1, "2")) == [Duplicate(), Duplicate()]
     assert feed.state.message_count == 3
@@ -57,8 +55,7 @@ def test_what_came_before_it_is_a_duplicate() -> None:
         numbered(0, "1", "2", "3"),
     ],
 )
-def test_other_numbers_are_refused(command: Publish) -> None:
-    feed = Feed()
+def test_other_numbers_are_refused(feed: Feed, command: Publish) -> None:
     outcomes(feed, numbered(0, "1", "2"), numbered(2, "3"))
     error = feed.apply(command, 1.0)
     assert isinstance(error, ProducerConflict)
@@ -67,8 +64,7 @@ def test_other_numbers_are_refused(command: Publish) -> None:
     assert isinstance(feed.apply(numbered(3, "4"), 1.0), Published)
 
 
-def test_a_later_epoch_goes_on_with_the_numbers_and_ends_the_earlier_one() -> None:
-    feed = Feed()
+def test_a_later_epoch_goes_on_with_the_numbers_and_ends_the_earlier_one(feed: Feed) -> None:
     outcomes(feed, numbered(0, "1"), numbered(1, "2", epoch=3))
     fenced = feed.apply(numbered(2, "3"), 1.0)
     assert isinstance(fenced, ProducerFenced)
@@ -76,46 +72,40 @@ def test_a_later_epoch_goes_on_with_the_numbers_and_ends_the_earlier_one() -> No
     assert isinstance(feed.apply(numbered(1, "2", epoch=2), 1.0), ProducerFenced)  # even what it has published
 
 
-def test_an_epoch_that_repeats_the_last_publication_ends_the_earlier_one() -> None:
-    feed = Feed()
+def test_an_epoch_that_repeats_the_last_publication_ends_the_earlier_one(feed: Feed) -> None:
     first = feed.apply(numbered(0, "1"), 1.0)
     assert feed.apply(numbered(0, "1", epoch=2), 2.0) == first
     assert isinstance(feed.apply(numbered(1, "2"), 3.0), ProducerFenced)
     assert restore(feed.state.snapshot()).snapshot() == feed.state.snapshot()
 
 
-def test_an_unknown_producer_may_begin_anywhere() -> None:
+def test_an_unknown_producer_may_begin_anywhere(feed: Feed) -> None:
     """It is told that the numbers before are not known; also if it asks again."""
-    feed = Feed()
     begun = Published(EPOCH, 1, 1, 1.0, after_loss=True)
     assert outcomes(feed, numbered(7, "1"), numbered(7, "1")) == [begun, begun]
     assert feed.apply(numbered(8, "2"), 1.0) == Published(EPOCH, 3, 1, 1.0)
 
 
-def test_a_refused_publication_uses_no_numbers() -> None:
-    feed = Feed()
+def test_a_refused_publication_uses_no_numbers(feed: Feed) -> None:
     outcomes(feed, numbered(0, "1"))
     unknown = Publish((draft("17"),), None, "", Producer("p", 1, 1))
     assert isinstance(feed.apply(unknown, 1.0), UnknownChannel)
     assert isinstance(feed.apply(numbered(1, "2"), 1.0), Published)
 
 
-def test_producers_of_two_keys_and_names_have_nothing_to_do_with_each_other() -> None:
-    feed = Feed()
+def test_producers_of_two_keys_and_names_have_nothing_to_do_with_each_other(feed: Feed) -> None:
     outcomes(feed, numbered(0, "1", owner="x"), numbered(0, "2", owner="y"), numbered(0, "3", name="q"))
     assert feed.state.message_count == 3
 
 
-def test_the_order_under_a_new_name_knows_the_numbers() -> None:
-    feed = Feed()
+def test_the_order_under_a_new_name_knows_the_numbers(feed: Feed) -> None:
     feed.apply(numbered(0, "1"), 1.0)
     feed.apply(Continue("e2"), 1.0)
     assert isinstance(feed.apply(numbered(2, "3"), 1.0), ProducerConflict)
     assert feed.apply(numbered(0, "1"), 1.0) == Published(EPOCH, 1, 1, 1.0)
 
 
-def test_the_producer_that_has_published_nothing_for_longest_is_forgotten_first() -> None:
-    feed = Feed()
+def test_the_producer_that_has_published_nothing_for_longest_is_forgotten_first(feed: Feed) -> None:
     for number in range(PRODUCERS_LIMIT + 1):
         feed.apply(numbered(0, "1", name=f"p{number}"), 1.0)
     assert feed.apply(numbered(0, "1", name="p1"), 1.0) == Published(EPOCH, 2, 1, 1.0)
@@ -150,8 +140,7 @@ def test_a_new_epoch_of_two_states_goes_on_from_the_further_one(further_first: b
     assert feed.apply(numbered(1, "2"), 2.0) == last
 
 
-def test_copies_of_a_state_decide_alike() -> None:
-    feed = Feed()
+def test_copies_of_a_state_decide_alike(feed: Feed) -> None:
     outcomes(feed, numbered(0, "1"), numbered(5, "1", name="q"), numbered(1, "2", epoch=2))
     copy = restore(feed.state.snapshot())
     assert copy.snapshot() == feed.state.snapshot()
@@ -159,9 +148,8 @@ def test_copies_of_a_state_decide_alike() -> None:
     assert not isinstance(feed.apply(numbered(2, "3", epoch=2), 2.0), PushUpError)
 
 
-def test_a_producer_that_publishes_while_an_epoch_begins_is_kept() -> None:
+def test_a_producer_that_publishes_while_an_epoch_begins_is_kept(feed: Feed) -> None:
     """As it was when the epoch began: what it publishes since is no part of that."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.apply(numbered(0, "1", epoch=2), 1.0)
     rows = rows_of_new_epoch(feed.state)

@@ -186,7 +186,6 @@ def test_a_snapshot_contains_the_whole_replicated_state() -> None:
 
 
 def test_an_empty_state_is_restored_at_its_position() -> None:
-    """A state that starts at some sequence starts there again."""
     original = ReplicatedState(Limits(), epoch=EPOCH, sequence=41, time=7.0)
     again = restore(through_json(original.snapshot()))
     assert again.cursor == Cursor(EPOCH, 41)

@@ -35,9 +35,8 @@ def test_a_state_is_restored_in_small_steps() -> None:
     assert not state.change_log.is_on
 
 
-def test_each_row_is_a_unit_of_work() -> None:
+def test_each_row_is_a_unit_of_work(feed: Feed) -> None:
     """Rows of all tables count alike, and messages for each channel; sorting a bucket is a step of its own."""
-    feed = Feed()
     for n in range(100):
         feed.apply(publish(f"c{n}", "x", key=f"k{n}"), 1.0)
     snapshot = feed.state.snapshot()
@@ -47,9 +46,8 @@ def test_each_row_is_a_unit_of_work() -> None:
     assert sum(map(len, state.names().values())) == 301
 
 
-def test_rows_in_any_order_are_put_in_order() -> None:
+def test_rows_in_any_order_are_put_in_order(feed: Feed) -> None:
     """More of them than share a bucket."""
-    feed = Feed()
     feed.apply(batch(*[draft(f"c{n}") for n in range(2 * BUCKET + 1)]), 1.0)
     for n in range(9):
         feed.apply(publish("c1", key=f"k{n}"), 1.0)

@@ -45,9 +45,8 @@ def names(feed: Feed) -> list[str]:
     return [channel.name for channel in feed.state.channels]
 
 
-def test_channels_due_in_the_same_second_close_by_id() -> None:
+def test_channels_due_in_the_same_second_close_by_id(feed: Feed) -> None:
     """Not in the order in which they were given that time: a checkpoint does not keep it."""
-    feed = Feed()
     at_once = EXPIRE_AT_MOST // 2  # for each has a message
     feed.apply(batch(*[draft(f"c{n}") for n in range(at_once + 10)]), 1.0)
     for channel in reversed(feed.state.channels.page()):

@@ -30,9 +30,7 @@ from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 
 
-def test_each_message_of_a_batch_has_its_own_sequence() -> None:
-    """A publication of three messages takes three sequences, and the next entry follows them."""
-    feed = Feed()
+def test_each_message_of_a_batch_has_its_own_sequence(feed: Feed) -> None:
     assert feed.apply(batch(draft("a"), draft("b"), draft("a", "b")), 1.0) == Published(EPOCH, 1, 3, 1.0)
     assert feed.state.cursor == Cursor(EPOCH, 3)
     assert feed.apply(publish("a"), 1.0) == Published(EPOCH, 4, 1, 1.0)
@@ -52,9 +50,8 @@ def test_each_message_of_a_batch_has_its_own_sequence() -> None:
     ],
     ids=["hole", "repetition", "from the past", "fork", "time falls"],
 )
-def test_an_entry_that_does_not_follow_is_refused(entry: Entry) -> None:
+def test_an_entry_that_does_not_follow_is_refused(feed: Feed, entry: Entry) -> None:
     """A missing sequence, a repeated one, another epoch or an earlier time raises, and nothing changes."""
-    feed = Feed()
     feed.apply(batch(draft("a"), draft("a")), 5.0)
     before = feed.state.snapshot()
     with pytest.raises(OutOfOrder):
@@ -69,16 +66,14 @@ def test_a_new_state_has_no_epoch() -> None:
     assert (state.cursor, state.time, state.message_count, state.cache.bytes) == (Cursor("", 0), 0.0, 0, 0)
 
 
-def test_messages_count_with_their_size() -> None:
+def test_messages_count_with_their_size(feed: Feed) -> None:
     """Each once, with its overhead."""
-    feed = Feed()
     feed.apply(batch(draft("a", "b", data="123"), draft("a", data="1")), 1.0)
     assert feed.state.cache.bytes == 2 * MESSAGE_OVERHEAD_BYTES + 4
 
 
-def test_only_the_last_entry_has_touched_channels() -> None:
+def test_only_the_last_entry_has_touched_channels(feed: Feed) -> None:
     """An entry that does nothing wakes nobody."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     touched = feed.state.touched
     assert ([c.name for c in touched.woken], [c.name for c in touched.opened]) == (["a"], ["a"])
@@ -91,9 +86,8 @@ def test_only_the_last_entry_has_touched_channels() -> None:
     [Create("b"), Renew("a"), Close("a"), Expire(), Continue("e2"), Upgrade(1), Configure(Limits())],
     ids=lambda command: type(command).__name__,
 )
-def test_every_other_entry_takes_one_place(command: Command) -> None:
+def test_every_other_entry_takes_one_place(feed: Feed, command: Command) -> None:
     """Whatever its outcome; the next message has the next sequence."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.apply(command, 1.0)
     assert feed.state.cursor.sequence == 2
@@ -113,9 +107,8 @@ def test_what_a_fingerprint_includes() -> None:
     assert len({batch(each).fingerprint for each in (one, *others)}) == 6
 
 
-def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing() -> None:
+def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing(feed: Feed) -> None:
     """The sequences are used up all the same."""
-    feed = Feed()
     first = feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0)
     assert feed.apply(batch(draft("a"), draft("b"), key="k"), 2.0) == first == Published(EPOCH, 1, 2, 1.0)
     assert feed.state.cursor == Cursor(EPOCH, 4)
@@ -134,9 +127,8 @@ def test_a_repeated_key_returns_the_first_outcome_and_publishes_nothing() -> Non
         batch(draft("a", "b", data="1"), draft("b", data="1"), key="k"),
     ],
 )
-def test_a_key_is_refused_for_other_messages(other: Publish) -> None:
+def test_a_key_is_refused_for_other_messages(feed: Feed, other: Publish) -> None:
     """With other data, channels, order or number of messages nothing is published, and the publisher gets an error."""
-    feed = Feed()
     first = feed.apply(batch(draft("a", data="1"), draft("b", data="1"), key="k"), 1.0)
     reused = feed.apply(other, 2.0)
     assert isinstance(reused, KeyReused)
@@ -156,7 +148,6 @@ def test_a_key_is_remembered_as_long_as_any_message(version: int, end: float) ->
 
 
 def test_a_refused_publication_does_not_use_up_its_key() -> None:
-    """A failed publication may be retried with the same key, even with other messages."""
     feed = Feed(channels_limit=1)
     assert isinstance(feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0), Overloaded)
     assert feed.apply(publish("a", key="k"), 1.0) == Published(EPOCH, 3, 1, 1.0)
@@ -164,7 +155,6 @@ def test_a_refused_publication_does_not_use_up_its_key() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_batch_is_published_as_a_whole_or_not_at_all(strict: bool) -> None:
-    """If one channel cannot be published to, no channel gets a message and no poll is woken."""
     feed = Feed(channels_limit=3, strict_channels=strict)
     feed.apply(Create("a"), 1.0)
     feed.hold(poll("a", timeout=10.0), 1.0)
@@ -190,7 +180,6 @@ def test_publishing_opens_channels_up_to_the_limit() -> None:
 
 
 def test_strict_channels_must_be_created_first() -> None:
-    """Once created they can be published to and polled."""
     feed = Feed(strict_channels=True)
     error = feed.apply(publish("a"), 1.0)
     assert isinstance(error, UnknownChannel)
@@ -225,9 +214,8 @@ def test_a_channel_is_created_renewed_and_closed() -> None:
     assert feed.apply(Create("1b", 5.0), 4.0) == ChannelState(4000, "1b", 9.0)
 
 
-def test_a_channel_given_by_name_and_by_id_gets_a_message_once() -> None:
+def test_a_channel_given_by_name_and_by_id_gets_a_message_once(feed: Feed) -> None:
     """The answer names the channel by its name."""
-    feed = Feed()
     feed.apply(Create("a"), 1.0)
     feed.apply(publish("a", "1000"), 1.0)
     answer = feed.ask(poll("1000", "a"))
@@ -263,7 +251,6 @@ def test_messages_expire_and_older_cursors_get_a_gap() -> None:
 
 
 def test_the_next_expiry_is_when_something_expires() -> None:
-    """Each `Expire` entry at that time removes something, until nothing is left."""
     feed = Feed(retention_seconds=10.0, channel_ttl_seconds=4.0)
     feed.apply(publish("a", key="k"), 1.25)
     feed.apply(Create("b", 30.0), 2.5)
@@ -280,7 +267,6 @@ def test_the_next_expiry_is_when_something_expires() -> None:
 
 
 def test_a_backlog_expires_over_several_entries() -> None:
-    """One entry expires a limited number of messages and channels; the next `Expire` continues at the same time."""
     feed = Feed(retention_seconds=10.0, retention_messages=10**6, channel_ttl_seconds=20.0)
     left = 250
     feed.apply(batch(*[draft("a")] * (EXPIRE_AT_MOST + left)), 1.0)
@@ -318,7 +304,6 @@ def test_what_an_entry_has_begun_may_exceed_its_share_and_ends_it() -> None:
 
 
 def test_a_batch_larger_than_the_channel_keeps_evicts_its_own_messages() -> None:
-    """The first messages of the batch are evicted, and gaps report it."""
     feed = Feed(retention_messages=2)
     feed.hold(poll("a", timeout=10.0), 1.0)
     feed.apply(batch(*[draft("a")] * 5), 1.0)
@@ -327,7 +312,6 @@ def test_a_batch_larger_than_the_channel_keeps_evicts_its_own_messages() -> None
 
 
 def test_a_forgotten_channel_still_gives_old_cursors_a_gap() -> None:
-    """A cursor from before its closing gets a gap, a later one does not."""
     feed = Feed(retention_seconds=10.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(Close("a"), 2.0)
@@ -358,7 +342,6 @@ def test_a_closing_is_reported_where_channels_must_exist(name: str | None) -> No
 
 
 def test_postponed_expiries_are_spread_over_several_entries() -> None:
-    """However many channels have a later expiry than expected, one entry checks at most EXPIRE_AT_MOST of them."""
     feed = Feed(channel_ttl_seconds=60.0, retention_seconds=1.0)
     names = [f"c{n}" for n in range(2 * EXPIRE_AT_MOST + 1)]
     for time in (10.0, 30.0):

@@ -103,9 +103,8 @@ def test_what_arrives_is_the_state(limits: str, seed: int) -> None:
         assert there.snapshot() == source.state.snapshot()
 
 
-def test_pieces_are_small() -> None:
+def test_pieces_are_small(feed: Feed) -> None:
     """By count and by bytes; one message may be larger."""
-    feed = Feed()
     feed.state.note_changes()
     for number in range(35):
         feed.apply(publish(f"c{number}"), 1000.0)
@@ -127,9 +126,8 @@ def test_it_ends_although_changes_come_faster_than_they_are_read() -> None:
     assert hand_over(source, outgoing, 20).snapshot() == source.state.snapshot()
 
 
-def test_it_ends_although_there_is_always_some_change() -> None:
+def test_it_ends_although_there_is_always_some_change(feed: Feed) -> None:
     """After some rounds, though each is shorter than the one before."""
-    feed = Feed()
     for number in range(30):
         feed.apply(publish(f"c{number}"), 1000.0)
     feed.state.note_changes()
@@ -141,9 +139,8 @@ def test_it_ends_although_there_is_always_some_change() -> None:
     assert pieces == 3
 
 
-def test_the_last_piece_is_small() -> None:
+def test_the_last_piece_is_small(feed: Feed) -> None:
     """However much has changed while the others were read, as long as that becomes less."""
-    feed = Feed()
     for number in range(200):
         feed.apply(publish(f"c{number}"), 1000.0)
     feed.state.note_changes()
@@ -160,9 +157,8 @@ def test_the_last_piece_is_small() -> None:
     assert 2 <= len(set(began)) < ROUNDS
 
 
-def test_keys_of_one_sequence_in_two_pieces() -> None:
+def test_keys_of_one_sequence_in_two_pieces(feed: Feed) -> None:
     """As a new epoch may have them, which begins with the keys of a log and of a node."""
-    feed = Feed()
     names = ["before", "one", "three", "two", "after"]
     for name, sequence in zip(names, (1, 2, 2, 2, 3), strict=True):
         feed.state.keys.restore(Remembered(name, EPOCH, sequence, 1, 1000.0, "f"))
@@ -170,9 +166,8 @@ def test_keys_of_one_sequence_in_two_pieces() -> None:
     assert arrived(Outgoing(feed.state, piece=2)).keys.names() == names
 
 
-def test_keys_that_are_read_twice_are_there_once() -> None:
+def test_keys_that_are_read_twice_are_there_once(feed: Feed) -> None:
     """As when they come between the beginning and the first piece: then the last piece has them, too."""
-    feed = Feed()
     feed.apply(publish("a", key="before"), 1000.0)
     feed.state.note_changes()
     outgoing, incoming = Outgoing(feed.state), Tables()

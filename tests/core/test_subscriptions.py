@@ -26,18 +26,15 @@ def empty(sequence: int) -> Answer:
     return Answer(f"{EPOCH}-{sequence}", (), False, (), ())
 
 
-def test_cached_messages_are_answered_at_once() -> None:
-    """A poll is not held if there is a message for it, whatever its timeout."""
-    feed = Feed()
+def test_cached_messages_are_answered_at_once(feed: Feed) -> None:
     feed.apply(publish("a"), 1.0)
     assert ids(feed.ask(poll("a", timeout=10.0), 1.0)) == [1]
     assert feed.polls.count == 0
     assert feed.polls.next_deadline is None
 
 
-def test_a_poll_without_timeout_gets_a_new_cursor() -> None:
+def test_a_poll_without_timeout_gets_a_new_cursor(feed: Feed) -> None:
     """With client pull, an empty answer is an answer."""
-    feed = Feed()
     feed.apply(publish("b"), 1.0)
     assert feed.ask(poll("a"), 1.0) == empty(1)
     assert feed.ask(poll("a", cursor="e1-0"), 1.0) == empty(1)
@@ -46,9 +43,7 @@ def test_a_poll_without_timeout_gets_a_new_cursor() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "now", "e1-1"])
-def test_a_held_poll_gets_the_next_message(cursor: str) -> None:
-    """The publication wakes it, and it is answered once."""
-    feed = Feed()
+def test_a_held_poll_gets_the_next_message(feed: Feed, cursor: str) -> None:
     feed.apply(publish("b"), 1.0)
     feed.hold(poll("a", cursor=cursor, timeout=10.0), 1.0)
     assert (feed.polls.count, feed.polls.next_deadline, feed.polls.has_deliveries) == (1, 11.0, False)
@@ -63,25 +58,22 @@ def test_a_held_poll_gets_the_next_message(cursor: str) -> None:
     assert (feed.polls.count, feed.polls.has_deliveries) == (0, False)
 
 
-def test_a_poll_of_several_channels_gets_what_any_of_them_has() -> None:
+def test_a_poll_of_several_channels_gets_what_any_of_them_has(feed: Feed) -> None:
     """At once, although its cursor is past everything on the others."""
-    feed = Feed()
     for name in ("quiet", "b", "busy"):
         feed.apply(publish(name), 1.0)
     answer = feed.ask(poll("quiet", "busy", cursor="e1-2", timeout=10.0), 1.0)
     assert (ids(answer), answer.cursor) == ([3], "e1-3")
 
 
-def test_a_poll_whose_time_is_over_is_answered_at_once() -> None:
+def test_a_poll_whose_time_is_over_is_answered_at_once(feed: Feed) -> None:
     """As when the client's permission ended while its poll was on the way."""
-    feed = Feed()
     assert feed.polls.subscribe(poll("a"), "client", 5.0, 4.0) == empty(0)
     assert feed.polls.count == 0
 
 
-def test_a_message_wakes_the_polls_of_each_of_its_channels() -> None:
+def test_a_message_wakes_the_polls_of_each_of_its_channels(feed: Feed) -> None:
     """Each answer has the channels that were asked for; a poll that asked for both is answered once."""
-    feed = Feed()
     for holder, names in (("x", "a"), ("y", "b"), ("z", "ba"), ("w", "c")):
         feed.hold(poll(*names, timeout=10.0), 1.0, holder)
     feed.apply(publish("a", "b"), 2.0)
@@ -90,7 +82,6 @@ def test_a_message_wakes_the_polls_of_each_of_its_channels() -> None:
 
 
 def test_a_channel_forgotten_meanwhile_is_no_gap_for_a_poll_from_now() -> None:
-    """A poll is not given a gap for messages from before it started."""
     feed = Feed(retention_seconds=5.0)
     feed.apply(publish("old"), 1.0)
     feed.apply(Close("old"), 1.0)
@@ -129,18 +120,16 @@ def test_a_poll_can_wait_for_a_channel_that_does_not_exist() -> None:
         assert len(feed.state.channels) == 1
 
 
-def test_a_poll_cannot_wait_for_an_unknown_id() -> None:
+def test_a_poll_cannot_wait_for_an_unknown_id(feed: Feed) -> None:
     """The poll is refused, and its other names are not left behind as awaited."""
-    feed = Feed()
     with pytest.raises(UnknownChannel):
         feed.subscribe(poll("a", "4711", timeout=10.0), 1.0)
     feed.check()
     assert feed.polls.count == 0
 
 
-def test_a_channel_can_be_polled_by_its_id() -> None:
+def test_a_channel_can_be_polled_by_its_id(feed: Feed) -> None:
     """The answer names the channel by its name."""
-    feed = Feed()
     feed.apply(Create("a"), 1.0)
     feed.hold(poll("1000", timeout=10.0), 1.0)
     feed.apply(publish("a"), 2.0)
@@ -148,9 +137,8 @@ def test_a_channel_can_be_polled_by_its_id() -> None:
     assert answer.messages[0].channels == ("a",)
 
 
-def test_a_poll_that_times_out_gets_a_newer_cursor() -> None:
+def test_a_poll_that_times_out_gets_a_newer_cursor(feed: Feed) -> None:
     """Polls time out in the order of their deadlines, never early, and at most as many as asked for."""
-    feed = Feed()
     for holder, timeout in (("late", 9.0), ("early", 5.0), ("early too", 5.0)):
         feed.hold(poll("a", timeout=timeout), 1.0, holder)
     feed.apply(publish("b"), 2.0)
@@ -163,9 +151,8 @@ def test_a_poll_that_times_out_gets_a_newer_cursor() -> None:
     feed.check()
 
 
-def test_the_polls_with_the_latest_deadlines_are_ended_first() -> None:
+def test_the_polls_with_the_latest_deadlines_are_ended_first(feed: Feed) -> None:
     """Ending does not wait for the deadlines; each poll ends once, and at most as many as asked for."""
-    feed = Feed()
     for holder, timeout in (("early", 5.0), ("late", 9.0), ("late too", 9.0), ("middle", 7.0)):
         feed.hold(poll("a", timeout=timeout), 1.0, holder)
     assert [holder for holder, _ in feed.polls.end_all(3)] == ["late too", "late", "middle"]
@@ -205,7 +192,6 @@ def test_awaited_channels_are_limited() -> None:
 
 
 def test_the_limit_of_awaited_channels_counts_polls_of_one_name() -> None:
-    """Each name counts once; another name is refused."""
     feed = with_hold_limits(awaited_channels_limit=1)
     feed.hold(poll("a", timeout=9.0), 1.0)
     feed.hold(poll("a", timeout=9.0), 1.0)
@@ -263,9 +249,8 @@ def test_the_memory_of_polls_on_open_channels_is_limited() -> None:
     feed.check()
 
 
-def test_the_deadline_is_not_of_the_clock_of_the_messages() -> None:
+def test_the_deadline_is_not_of_the_clock_of_the_messages(feed: Feed) -> None:
     """The end of the time range is compared with messages only, the deadline with the time passed to `expire`."""
-    feed = Feed()
     subscription = feed.hold(poll("a", end=4.0, timeout=100.0), 1.0)
     assert subscription.deadline == feed.polls.next_deadline == 101.0
     feed.apply(publish("a"), 4.0)
@@ -274,9 +259,8 @@ def test_the_deadline_is_not_of_the_clock_of_the_messages() -> None:
     assert feed.expire(101.0) == [("client", empty(1))]
 
 
-def test_a_message_outside_of_the_time_range_does_not_answer_a_poll() -> None:
+def test_a_message_outside_of_the_time_range_does_not_answer_a_poll(feed: Feed) -> None:
     """The poll is checked, keeps waiting, and gets the messages inside its range once."""
-    feed = Feed()
     feed.hold(poll("a", "b", start=3.0, timeout=100.0), 1.0)
     feed.apply(publish("a", "b"), 2.0)
     assert feed.polls.has_deliveries
@@ -315,9 +299,7 @@ def calls_of(function: Callable[..., object], run: Callable[[], object]) -> int:
 
 
 @pytest.mark.interpreted
-def test_a_poll_of_many_channels_is_checked_once_per_message() -> None:
-    """If a message does not match, the poll is read once, and waits again on all its channels."""
-    feed = Feed()
+def test_a_poll_of_many_channels_is_checked_once_per_message(feed: Feed) -> None:
     feed.hold(poll("a", "b", "c", cursor="e1-2", start=5.0, timeout=100.0), 1.0, "ahead")
     feed.hold(poll("a", "b", "c", start=5.0, timeout=100.0), 1.0)
     for _ in range(2):
@@ -331,9 +313,8 @@ def test_a_poll_of_many_channels_is_checked_once_per_message() -> None:
     assert (feed.polls.count, feed.polls.has_deliveries) == (0, False)
 
 
-def test_no_poll_stays_when_a_channel_was_closed() -> None:
+def test_no_poll_stays_when_a_channel_was_closed(feed: Feed) -> None:
     """What has its name later is another channel, of which a poll by id must get nothing."""
-    feed = Feed()
     feed.apply(Create("a"), 1.0)
     feed.apply(Create("b"), 1.0)
     for holder, names in (("by id", ("1000", "b")), ("by name", ("a",)), ("other", ("b",))):
@@ -365,9 +346,8 @@ def test_no_poll_stays_when_a_channel_was_lost() -> None:
         feed.ask(poll("1000", cursor="e2-1"))
 
 
-def test_equal_polls_share_one_answer() -> None:
+def test_equal_polls_share_one_answer(feed: Feed) -> None:
     """Polls with the same selection that wait for the same next message get the same object, whatever their cursors."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.apply(publish("b"), 1.0)
     selection = Selection(("a",))
@@ -382,9 +362,7 @@ def test_equal_polls_share_one_answer() -> None:
     assert ids(again) == [3, 4]
 
 
-def test_different_polls_do_not_keep_each_other_from_sharing() -> None:
-    """However they alternate, equal ones get the same object."""
-    feed = Feed()
+def test_different_polls_do_not_keep_each_other_from_sharing(feed: Feed) -> None:
     selections = [Selection(("a",)), Selection(("a",))]
     for n in range(6):
         feed.hold(Poll(selections[n % 2], poll("a").cursor, 10.0 + n), 1.0, str(n % 2))
@@ -396,9 +374,8 @@ def test_different_polls_do_not_keep_each_other_from_sharing() -> None:
     assert (len(told), [len(shared) for shared in answers.values()]) == (6, [1, 1])
 
 
-def test_a_limited_number_of_answers_is_kept_for_sharing() -> None:
+def test_a_limited_number_of_answers_is_kept_for_sharing(feed: Feed) -> None:
     """However many different polls one message answers, each gets its own; with the first ones nobody shares then."""
-    feed = Feed()
     polls = [poll("a", f"b{n}", timeout=10.0) for n in range(ANSWERS_KEPT + 1)]
     polls += polls[-1], polls[0]
     for n, each in enumerate(polls):
@@ -412,9 +389,8 @@ def test_a_limited_number_of_answers_is_kept_for_sharing() -> None:
     assert answers[-1] is not answers[0]
 
 
-def test_a_cursor_ahead_of_the_node_waits_and_gets_no_old_message() -> None:
+def test_a_cursor_ahead_of_the_node_waits_and_gets_no_old_message(feed: Feed) -> None:
     """A node that is behind holds the poll until it has messages that the client has not seen."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", "b", cursor="e1-3", timeout=10.0), 1.0)
     feed.apply(publish("a"), 2.0)
@@ -431,9 +407,8 @@ def test_a_cursor_ahead_of_the_node_waits_and_gets_no_old_message() -> None:
 
 @pytest.mark.parametrize("epoch", ["e0", "e2"])
 @pytest.mark.parametrize("sequence", [0, 1, 9])
-def test_a_cursor_of_another_epoch_is_lost_at_once(epoch: str, sequence: int) -> None:
+def test_a_cursor_of_another_epoch_is_lost_at_once(feed: Feed, epoch: str, sequence: int) -> None:
     """Whichever name or sequence is higher, for they cannot be compared; also on a channel that does not exist."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     for name, found in (("a", [1]), ("never", [])):
         answer = feed.ask(poll(name, cursor=f"{epoch}-{sequence}", timeout=10.0), 1.0)
@@ -441,16 +416,13 @@ def test_a_cursor_of_another_epoch_is_lost_at_once(epoch: str, sequence: int) ->
         feed.hold(poll(name, cursor=answer.cursor, timeout=10.0), 1.0)
 
 
-def test_a_poll_ahead_of_the_node_keeps_a_longer_timeout() -> None:
-    """Being ahead makes its time longer, never shorter."""
-    feed = Feed()
+def test_a_poll_ahead_of_the_node_keeps_a_longer_timeout(feed: Feed) -> None:
     feed.hold(poll("a", cursor="e1-9", timeout=10.0), 1.0)
     assert feed.polls.next_deadline == 11.0
 
 
-def test_a_poll_ahead_of_the_node_is_held_even_without_a_timeout() -> None:
+def test_a_poll_ahead_of_the_node_is_held_even_without_a_timeout(feed: Feed) -> None:
     """There must be time to find out whether the order has lost what its client has seen."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     assert feed.polls.ahead() == []
     for asked in (poll("a", cursor="e1-9"), poll("a", cursor="e1-9", timeout=0.3)):
@@ -465,9 +437,8 @@ def test_a_poll_ahead_of_the_node_is_held_even_without_a_timeout() -> None:
     assert feed.polls.ahead() == []
 
 
-def test_a_poll_ahead_of_the_end_of_the_order_is_lost() -> None:
+def test_a_poll_ahead_of_the_end_of_the_order_is_lost(feed: Feed) -> None:
     """One that is ahead of this node only is still held, and so is one that came after the end was asked for."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", cursor="e1-5", timeout=9.0), 2.0, "beyond the end")
     feed.hold(poll("a", cursor="e1-4", timeout=9.0), 2.0, "ahead of the node")
@@ -484,9 +455,8 @@ def test_a_poll_ahead_of_the_end_of_the_order_is_lost() -> None:
 
 
 @pytest.mark.parametrize("entries", [0, 1])
-def test_a_poll_that_was_just_woken_in_vain_is_lost_all_the_same(entries: int) -> None:
+def test_a_poll_that_was_just_woken_in_vain_is_lost_all_the_same(feed: Feed, entries: int) -> None:
     """Also on a node that has no entry at all."""
-    feed = Feed()
     feed.hold(poll("a", cursor="e1-5", timeout=9.0), 2.0)
     for _ in range(entries):
         feed.apply(publish("a"), 2.0)
@@ -495,9 +465,8 @@ def test_a_poll_that_was_just_woken_in_vain_is_lost_all_the_same(entries: int) -
     assert [gaps(answer) for _, answer in feed.deliver()] == [[("a", "lost")]]
 
 
-def test_an_end_that_concerns_nobody_leaves_nothing_to_deliver() -> None:
+def test_an_end_that_concerns_nobody_leaves_nothing_to_deliver(feed: Feed) -> None:
     """Polls that have seen no more than that stay; one that was abandoned meanwhile is gone."""
-    feed = Feed()
     feed.hold(poll("a", cursor="e1-4", timeout=9.0), 1.0)
     gone = feed.hold(poll("a", cursor="e1-9", timeout=9.0), 1.0)
     ahead = feed.polls.ahead()
@@ -507,9 +476,8 @@ def test_an_end_that_concerns_nobody_leaves_nothing_to_deliver() -> None:
     assert feed.polls.count == 1
 
 
-def test_the_end_may_become_known_when_the_node_is_past_it() -> None:
+def test_the_end_may_become_known_when_the_node_is_past_it(feed: Feed) -> None:
     """What counts is what the poll's client had seen when it came, and whether it is still held."""
-    feed = Feed()
     feed.hold(poll("a", cursor="e1-3", timeout=9.0), 1.0, "valid")
     feed.hold(poll("a", cursor="e1-4", timeout=9.0), 1.0, "lost")
     gone = feed.hold(poll("a", cursor="e1-4", timeout=9.0), 1.0, "gone")
@@ -524,9 +492,8 @@ def test_the_end_may_become_known_when_the_node_is_past_it() -> None:
     assert feed.polls.count == 1
 
 
-def test_a_closing_is_reported_at_once() -> None:
+def test_a_closing_is_reported_at_once(feed: Feed) -> None:
     """Held polls are answered, and so are later polls with a cursor from before."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", "b", cursor="e1-1", timeout=10.0), 1.0)
     feed.apply(Close("a"), 2.0)
@@ -539,9 +506,8 @@ def test_a_closing_is_reported_at_once() -> None:
     assert (ids(answer), answer.closed) == ([3], ())
 
 
-def test_an_abandoned_poll_gets_nothing() -> None:
+def test_an_abandoned_poll_gets_nothing(feed: Feed) -> None:
     """It is forgotten, woken or not; abandoning it again changes nothing."""
-    feed = Feed()
     first = feed.hold(poll("a", timeout=10.0), 1.0, "first")
     second = feed.hold(poll("a", "b", timeout=10.0), 1.0, "second")
     feed.polls.abandon(first)
@@ -554,9 +520,8 @@ def test_an_abandoned_poll_gets_nothing() -> None:
     assert feed.expire(99.0) == []
 
 
-def test_a_channel_counts_its_subscribers() -> None:
+def test_a_channel_counts_its_subscribers(feed: Feed) -> None:
     """Polls that are woken but not yet answered count; those answered, timed out or abandoned do not."""
-    feed = Feed()
     feed.apply(Create("a"), 1.0)
     gone = feed.hold(poll("a", timeout=10.0), 1.0, "gone")
     for holder in ("x", "y", "z"):
@@ -573,7 +538,6 @@ def test_a_channel_counts_its_subscribers() -> None:
 
 
 def test_an_awaited_channel_is_not_open() -> None:
-    """Waiting for a name does not open the channel, and leaves nothing behind."""
     feed = Feed(channels_limit=1)
     subscriptions = [feed.hold(poll(f"never{n}", timeout=10.0), 1.0) for n in range(3)]
     assert (len(feed.state.channels), feed.state.snapshot().channels) == (0, ())
@@ -584,9 +548,8 @@ def test_an_awaited_channel_is_not_open() -> None:
     assert len(feed.state.channels) == 1
 
 
-def test_held_polls_stay_when_an_equal_state_takes_over() -> None:
+def test_held_polls_stay_when_an_equal_state_takes_over(feed: Feed) -> None:
     """Loading a checkpoint of the same order ends no poll, and the next message reaches them."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", "never", cursor="e1-1", timeout=10.0), 1.0)
     feed.use(restore(feed.state.snapshot()))
@@ -627,9 +590,8 @@ def test_held_polls_end_with_their_epoch() -> None:
     assert (holder, ids(answer), gaps(answer)) == ("of the new epoch", [8], [])
 
 
-def test_a_poll_that_stayed_held_is_checked_again_in_another_epoch() -> None:
+def test_a_poll_that_stayed_held_is_checked_again_in_another_epoch(feed: Feed) -> None:
     """Sequences of different epochs cannot be compared: those of the new one may be lower."""
-    feed = Feed()
     feed.hold(poll("a", start=5.0, timeout=100.0), 1.0)
     for _ in range(3):
         feed.apply(publish("a"), 2.0)

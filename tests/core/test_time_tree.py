@@ -37,14 +37,12 @@ def has_sorted_dict(tree: TimeTree[str]) -> bool:
 
 
 def test_an_empty_tree_has_nothing() -> None:
-    """A tree that never had an item is false, has no first time, and nothing is due."""
     tree = tree_of()
     assert not tree
     assert (len(tree), list(tree), tree.first_time, tree.pop_due(1e9)) == (0, [], None, None)
 
 
 def test_a_tree_of_one_returns_its_item_when_it_is_due() -> None:
-    """The item is due at its time, not before; then the tree is empty and can be filled again."""
     tree = tree_of((5.0, "a"))
     assert tree
     assert (len(tree), list(tree), tree.first_time) == (1, ["a"], 5.0)
@@ -57,7 +55,6 @@ def test_a_tree_of_one_returns_its_item_when_it_is_due() -> None:
 
 
 def test_the_same_item_at_the_same_time_is_kept_once() -> None:
-    """Adding it again changes nothing, in a tree of one and in a larger one."""
     tree = tree_of((5.0, "a"), (5.0, "a"))
     assert list(tree) == ["a"]
     tree = tree_of((5.0, "a"), (5.0, "b"), (5.0, "a"), (5.0, "b"))
@@ -85,7 +82,6 @@ def test_an_item_may_be_due_at_several_times() -> None:
 
 
 def test_items_come_out_earliest_first_and_then_in_the_order_they_were_added() -> None:
-    """Items due at the same time keep their order; items not yet due stay."""
     tree = tree_of((2.0, "c"), (1.0, "a"), (2.0, "d"), (1.0, "b"), (3.0, "e"))
     assert list(tree) == ["a", "b", "c", "d", "e"]
     assert pop_all(tree, now=2.0) == ["a", "b", "c", "d"]
@@ -93,7 +89,6 @@ def test_items_come_out_earliest_first_and_then_in_the_order_they_were_added() -
 
 
 def test_discard_removes_exactly_the_given_item() -> None:
-    """A wrong time or item is not an error and changes nothing."""
     tree = tree_of((1.0, "a"))
     tree.discard(0.5, "a")
     tree.discard(2.0, "a")

@@ -32,9 +32,8 @@ from .builders import EPOCH, Feed, batch, draft, gaps, ids, poll, publish
 # Continue.
 
 
-def test_an_order_goes_on_under_a_new_name() -> None:
+def test_an_order_goes_on_under_a_new_name(feed: Feed) -> None:
     """Sequences, messages, channels and keys stay; the entry itself takes one place."""
-    feed = Feed()
     first = feed.apply(publish("a", key="k"), 1.0)
     assert feed.apply(Continue("e2"), 2.0) == Done()
     assert feed.state.cursor == Cursor("e2", 2)
@@ -100,9 +99,8 @@ def three_epochs() -> Feed:
     return feed
 
 
-def test_held_polls_stay_when_the_order_goes_on() -> None:
+def test_held_polls_stay_when_the_order_goes_on(feed: Feed) -> None:
     """Their clients know everything up to there, and are answered with the next message."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", cursor="e1-1", timeout=10.0), 1.0)
     feed.apply(Continue("e2"), 2.0)
@@ -112,9 +110,8 @@ def test_held_polls_stay_when_the_order_goes_on() -> None:
     assert ([m.id for m in answer.messages], gaps(answer), answer.cursor) == (["e2-3"], [], "e2-3")
 
 
-def test_a_poll_held_ahead_is_lost_when_the_order_goes_on_before_it() -> None:
+def test_a_poll_held_ahead_is_lost_when_the_order_goes_on_before_it(feed: Feed) -> None:
     """A cursor that is exactly where the new name begins is beyond it, too."""
-    feed = Feed()
     feed.apply(publish("a"), 1.0)
     feed.hold(poll("a", cursor="e1-2", timeout=10.0), 1.0, "ahead")
     feed.hold(poll("a", cursor="e1-1", timeout=10.0), 1.0, "not ahead")
@@ -125,9 +122,8 @@ def test_a_poll_held_ahead_is_lost_when_the_order_goes_on_before_it() -> None:
     assert not feed.polls.has_ahead
 
 
-def test_a_poll_held_ahead_under_the_new_name_stays_held() -> None:
+def test_a_poll_held_ahead_under_the_new_name_stays_held(feed: Feed) -> None:
     """What ends the cursors of the old name is the one entry that changes the name, not those after it."""
-    feed = Feed()
     feed.apply(Continue("e2"), 1.0)
     feed.hold(poll("a", cursor="e2-9", timeout=10.0), 1.0)
     feed.apply(publish("b"), 1.0)
@@ -135,9 +131,8 @@ def test_a_poll_held_ahead_under_the_new_name_stays_held() -> None:
     assert feed.polls.count == 1
 
 
-def test_a_message_delivered_after_a_change_of_name_keeps_its_id() -> None:
+def test_a_message_delivered_after_a_change_of_name_keeps_its_id(feed: Feed) -> None:
     """It was published under the old name, and its publisher was told that id."""
-    feed = Feed()
     feed.hold(poll("a", timeout=10.0), 1.0)
     feed.apply(publish("a"), 1.0)
     feed.apply(Continue("e2"), 1.0)
@@ -164,9 +159,8 @@ def test_a_name_is_used_once() -> None:
 
 
 @pytest.mark.parametrize(("version", "lost"), [(1, "e1-1"), (2, "n0-2")])
-def test_a_limited_number_of_names_is_remembered(version: int, lost: str) -> None:
+def test_a_limited_number_of_names_is_remembered(feed: Feed, version: int, lost: str) -> None:
     """The first and the last ones; in version 1 only these. Cursors of one that is forgotten are lost."""
-    feed = Feed()
     feed.state.rules.version = version
     feed.apply(publish("a"), 1.0)
     for number in range(REMEMBERED + 1):
@@ -252,9 +246,8 @@ def test_the_limits_become_others() -> None:
     feed.check()
 
 
-def test_open_channels_stay_open_beyond_a_smaller_limit() -> None:
+def test_open_channels_stay_open_beyond_a_smaller_limit(feed: Feed) -> None:
     """They are published to as before; another one is refused."""
-    feed = Feed()
     feed.apply(publish("a", "b", "c"), 1.0)
     feed.apply(Configure(Limits(channels_limit=1)), 1.0)
     assert isinstance(feed.apply(publish("a", "b"), 1.0), Published)
@@ -262,9 +255,8 @@ def test_open_channels_stay_open_beyond_a_smaller_limit() -> None:
     assert len(feed.state.channels) == 3
 
 
-def test_what_exceeds_smaller_limits_goes_a_little_at_a_time() -> None:
+def test_what_exceeds_smaller_limits_goes_a_little_at_a_time(feed: Feed) -> None:
     """Two messages, keys and closings for each one that comes, until the limit is reached."""
-    feed = Feed()
     for number in range(8):
         feed.apply(publish("a", key=f"k{number}"), 1.0)
         feed.apply(Create(f"c{number}"), 1.0)
@@ -281,9 +273,8 @@ def test_what_exceeds_smaller_limits_goes_a_little_at_a_time() -> None:
     assert counts == [(n, n, n) for n in (7, 6, 5, 4, 3, 2, 2)]
 
 
-def test_bytes_that_exceed_a_smaller_limit_go_with_what_is_published() -> None:
+def test_bytes_that_exceed_a_smaller_limit_go_with_what_is_published(feed: Feed) -> None:
     """Twice as much as each publication adds."""
-    feed = Feed()
     feed.apply(batch(*[draft("a")] * 10), 1.0)
     feed.apply(Configure(Limits(retention_bytes=3 * MESSAGE_OVERHEAD_BYTES + 3)), 1.0)
     counts = []
@@ -310,7 +301,6 @@ def test_a_channel_closed_and_reopened_by_one_entry_keeps_its_message() -> None:
 
 
 def test_a_head_contains_the_version_and_the_past_epochs() -> None:
-    """As JSON."""
     feed = three_epochs()
     feed.state.note_changes(0)
     head = msgspec.json.decode(encode(feed.state.changes().head), type=Head)

@@ -11,18 +11,8 @@ from pathlib import Path
 from twisted.logger import globalLogBeginner
 
 from loadtest.history.file import write_history
-from tests.simulation.plan import ERASURES, LEASES, PRESENCE, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
-from tests.simulation.reach import (
-    ERASURE_STATES,
-    LEASE_STATES,
-    PRESENCE_STATES,
-    PRODUCER_STATES,
-    STATES,
-    STRANGER_STATES,
-    UNREAD_STATES,
-    USER_STATES,
-    WORKER_STATES,
-)
+from tests.simulation.plan import FAMILIES, make_plan
+from tests.simulation.reach import STATES
 from tests.simulation.seeds import run_seeds
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.simulation import Result, simulate
@@ -57,14 +47,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--workers", action="store_true", help="one machine with several workers: seeds w0, w1, ...")
-    parser.add_argument("--leases", action="store_true", help="slow, stopped and joining nodes: seeds l0, l1, ...")
-    parser.add_argument("--strangers", action="store_true", help="another cluster beside this one: seeds s0, s1, ...")
-    parser.add_argument("--users", action="store_true", help="users whose tokens are revoked: seeds u0, u1, ...")
-    parser.add_argument("--erasures", action="store_true", help="messages are deleted: seeds e0, e1, ...")
-    parser.add_argument("--producers", action="store_true", help="producers number their messages: seeds p0, p1, ...")
-    parser.add_argument("--presence", action="store_true", help="channels have members: seeds m0, m1, ...")
-    parser.add_argument("--unread", action="store_true", help="messages wait for readers: seeds n0, n1, ...")
+    for family, (option, what) in FAMILIES.items():
+        text = f"{what}: seeds {family}0, {family}1, ..."
+        parser.add_argument(f"--{option}", action="store_const", dest="family", const=family, default="", help=text)
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--seed", help="tell the story of this one")
     parser.add_argument("--digests", action="store_true", help="print a line for each seed: the seed and its digest")
@@ -75,24 +60,7 @@ def main() -> int:
     if options.seed is not None:
         return tell_story(options.seed, whole=options.whole, history=options.history)
     began, broken, reached, alarms = time.monotonic(), Counter[str](), Counter[str](), Counter[str]()
-    family = ""
-    states: tuple[str, ...] = STATES
-    if options.workers:
-        family, states = WORKERS, WORKER_STATES
-    elif options.leases:
-        family, states = LEASES, LEASE_STATES
-    elif options.strangers:
-        family, states = STRANGERS, STRANGER_STATES
-    elif options.users:
-        family, states = USERS, USER_STATES
-    elif options.erasures:
-        family, states = ERASURES, ERASURE_STATES
-    elif options.producers:
-        family, states = PRODUCERS, PRODUCER_STATES
-    elif options.presence:
-        family, states = PRESENCE, PRESENCE_STATES
-    elif options.unread:
-        family, states = UNREAD, UNREAD_STATES
+    family, states = options.family, STATES[options.family]
     seeds = [f"{family}{n}" for n in range(options.first, options.first + options.seeds)]
     if options.digests:
         return print_digests(seeds, options.jobs)

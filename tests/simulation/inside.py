@@ -21,7 +21,6 @@ from tests.simulation.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Subscriber
-    from tests.simulation.parent import Parent
     from tests.simulation.server import Server
     from tests.simulation.simulation import Simulation
 
@@ -133,23 +132,20 @@ def _difference(one: Snapshot, other: Snapshot) -> str:
 
 def check_equal_now(simulation: Simulation) -> None:
     """Replicas that have applied the same entries are equal, at any time."""
-    if simulation.parent is not None and simulation.parent.is_running:
-        _check_workers_equal(simulation, simulation.parent)
-    states: dict[bytes, tuple[str, Snapshot]] = {}
+    parent = simulation.parent
+    states: dict[object, tuple[str, Snapshot]] = {}
+    if parent is not None and parent.is_running:
+        states[str(parent.hub.cursor)] = "the parent", parent.hub.state.snapshot()
     for server in simulation.servers:
-        if server.is_running and isinstance(server.broadcast, RedisBroadcast) and server.broadcast.tag:
+        if not server.is_running:
+            continue
+        if isinstance(server.broadcast, RedisBroadcast):
+            place: object = server.broadcast.tag
+        else:
+            place = states and server.node.cursor.epoch and str(server.node.cursor)
+        if place:
             state = server.node.state.snapshot()
-            name, other = states.setdefault(server.broadcast.tag, (server.name, state))
-            if state != other:
-                raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
-
-
-def _check_workers_equal(simulation: Simulation, parent: Parent) -> None:
-    states = {str(parent.hub.cursor): ("the parent", parent.hub.state.snapshot())}
-    for server in simulation.servers:
-        if server.is_running and server.node.cursor.epoch:
-            state = server.node.state.snapshot()
-            name, other = states.setdefault(str(server.node.cursor), (server.name, state))
+            name, other = states.setdefault(place, (server.name, state))
             if state != other:
                 raise BrokenPromise(f"replicas are equal: {server.name} and {name} differ{_difference(other, state)}")
 

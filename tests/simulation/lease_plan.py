@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
+from tests.simulation.steps import CLUSTER, FAULT_SECONDS, NAMES, Plan, Step
 
 LEASE_WEIGHTS = {
     "pause": 3, "cut_off": 4, "join_slowly": 4, "slow_link": 2, "kill": 1, "drain": 1, "redis_pause": 1,
@@ -19,17 +19,11 @@ LEASE_WEIGHTS = {
 
 def make_lease_plan(seed: str) -> Plan:
     random = Random(f"plan {seed}")
-    setup: dict[str, Any] = {
-        "kind": "redis",
+    setup = {
+        **CLUSTER,
         "nodes": random.choice((2, 2, 3)),
-        "limits": "roomy",
-        "appendfsync": "always",
-        "replica": False,
         "delay": random.choice((0.0003, 0.003, 0.02)),
         "slow_node": random.choice((0.0, 0.0, 0.25, 0.5)),
-        "many": 0,
-        "expire_at_most": 1000,
-        "old_nodes": False,
         "probes": True,
     }
     steps = []

@@ -63,29 +63,20 @@ POLICIES: tuple[tuple[ChannelPolicy, ...], ...] = (
 """What policies are changed to."""
 
 
-WORKERS = "w"
-"""Seeds that begin with this are of one machine with several workers."""
+WORKERS, LEASES, STRANGERS, USERS = "w", "l", "s", "u"
+ERASURES, PRODUCERS, PRESENCE, UNREAD = "e", "p", "m", "n"
 
-LEASES = "l"
-"""Seeds that begin with this are about leases and reports."""
-
-STRANGERS = "s"
-"""Seeds that begin with this have another cluster beside this one."""
-
-USERS = "u"
-"""Seeds that begin with this have users whose tokens are revoked."""
-
-ERASURES = "e"
-"""Seeds that begin with this delete messages."""
-
-PRODUCERS = "p"
-"""Seeds that begin with this have producers that number their messages."""
-
-PRESENCE = "m"
-"""Seeds that begin with this have channels with members."""
-
-UNREAD = "n"
-"""Seeds that begin with this have messages that wait for readers."""
+FAMILIES = {
+    WORKERS: ("workers", "one machine with several workers"),
+    LEASES: ("leases", "slow, stopped and joining nodes"),
+    STRANGERS: ("strangers", "another cluster beside this one"),
+    USERS: ("users", "users whose tokens are revoked"),
+    ERASURES: ("erasures", "messages are deleted"),
+    PRODUCERS: ("producers", "producers number their messages"),
+    PRESENCE: ("presence", "channels have members"),
+    UNREAD: ("unread", "messages wait for readers"),
+}
+"""What seeds may begin with: the option that runs these, and what they have that others have not."""
 
 
 def make_plan(seed: str) -> Plan:

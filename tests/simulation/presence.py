@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
@@ -277,14 +276,10 @@ class LeavesSeen:
                 if node.state.members.member(key) is None:
                     try:
                         self._tabs.left(key)
-                    except BrokenPromise as error:  # servers catch what is raised here
-                        self._tabs.world.at(self._tabs.world.now, partial(_raise, error))
+                    except BrokenPromise as error:
+                        self._tabs.world.end_with(error)
 
         return after
-
-
-def _raise(error: BrokenPromise) -> None:
-    raise error
 
 
 class Client:

@@ -10,133 +10,120 @@ from typing import TYPE_CHECKING, Any
 from pushup.broadcast.formats import FORMAT
 from pushup.broadcast.redis.scripts import SCRIPTS
 from tests.simulation import inside
+from tests.simulation.plan import ERASURES, LEASES, PRESENCE, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
-STATES = (
-    "a node started from a checkpoint while something in it was due to expire",
-    "a node continued with another state while it held polls",
-    "a poll's cursor was ahead of its node",
-    "a poll's cursor was of an epoch that its node does not have",
-    "a publication was replicated",
-    "a publication was stable",
-    "a save came after another node's save",
-    "a save came after the epoch had ended",
-    "a save had to wait for a node that loads",
-    "a stream ended in order",
-    "an event of a stream",
-    "an append came after the epoch had ended",
-    "two nodes tried to begin an epoch",
-    "Redis came back while a node was draining",
-    "Redis came back while a node was paused",
-    "Redis came back while no node was alive",
-    "Redis came back without entries that a node had applied",
-    "Redis came back with every entry, but without the last save",
-    "the journal was put back to an earlier time",
-    "a process was killed while it wrote to its disk",
-    "a clock jumped while polls were held",
-    "a key was tried again after its publication had succeeded",
-    "an entry had more to expire than it may",
-    "all nodes were cut off from Redis at once",
-    "two faults at once",
-    "one node could not apply an entry that others could",
-    "acknowledged entries were lost, and nobody can know",
-    "the version of the state machine was changed",
-    "a node was too old for the log",
-)
-"""Every one of these must have been reached by a long run."""
-
-WORKER_STATES = (
-    "a node started from a checkpoint while something in it was due to expire",
-    "a poll's cursor was ahead of its node",
-    "a poll's cursor was of an epoch that its node does not have",
-    "a publication was stable",
-    "a stream ended in order",
-    "an event of a stream",
-    "a key was tried again after its publication had succeeded",
-    "an entry had more to expire than it may",
-    "two faults at once",
-    "a worker died before it had the state",
-    "a worker that loads could not take the next piece",
-    "a worker was too far behind",
-    "the parent died while it handed the state over",
-    "the state changed while it was handed over",
-)
-"""The same for a long run of machines with several workers."""
-
-LEASE_STATES = (
-    "a publication was stable",
-    "a node said what is the present after a publication was stable",
-    "a node refused to say what is the present",
-    "a lease ended while its node was alive",
-    "a node had yet to report when it was asked for the present",
-    "a stream ended in order",
-    "two faults at once",
-)
-"""The same for a long run of seeds about leases."""
-
-USER_STATES = (
-    "a poll or a stream ended because of a revocation",
-    "a node continued with another state while it held polls",
-    "a stream ended in order",
-    "two faults at once",
-)
-"""The same for a long run of seeds with users."""
-
-ERASURE_STATES = (
-    "a message was deleted",
-    "a stream ended in order",
-    "two faults at once",
-)
-"""The same for a long run of seeds with erasures."""
-
-PRODUCER_STATES = (
-    "a producer's publication was repeated",
-    "a producer repeated what came before its last publication",
-    "a producer's number was not the next one",
-    "a producer was told that numbers before are not known",
-    "an earlier epoch of a producer was fenced",
-    "a stream ended in order",
-    "two faults at once",
-)
-"""The same for a long run of seeds with producers."""
-
-PRESENCE_STATES = (
-    "a member has left",
-    "a member was named, while all was calm",
-    "a list of members was compared with the messages",
-    "the order stood still after a question",
-    "a node continued with another state while it held polls",
-    "a stream ended in order",
-    "two faults at once",
-)
-"""The same for a long run of seeds with members."""
-
-UNREAD_STATES = (
-    "the application was called",
-    "the application was called again about what it knew",
-    "a claim has ended, and the application was called again",
-    "somebody has read a message that waits",
-    "somebody has read a message in time, while all was calm",
-    "a stream was asked what its client has seen",
-    "a stream ended in order",
-    "two faults at once",
-)
-"""The same for a long run of seeds with messages that wait for readers."""
-
-STRANGER_STATES = (
-    "a node refused to follow the log of another cluster",
-    "a node had the mark of another cluster, and refused to follow",
-    "a node of the other cluster refused to follow this log",
-    "a replica without entries that a node had applied was restarted as the primary",
-    "Redis came back while no node was alive",
-    "a publication was stable",
-    "a publication was replicated",
-    "a key was tried again after its publication had succeeded",
-    "two faults at once",
-)
-"""The same for a long run of seeds with another cluster."""
+STATES: dict[str, tuple[str, ...]] = {
+    "": (
+        "a node started from a checkpoint while something in it was due to expire",
+        "a node continued with another state while it held polls",
+        "a poll's cursor was ahead of its node",
+        "a poll's cursor was of an epoch that its node does not have",
+        "a publication was replicated",
+        "a publication was stable",
+        "a save came after another node's save",
+        "a save came after the epoch had ended",
+        "a save had to wait for a node that loads",
+        "a stream ended in order",
+        "an event of a stream",
+        "an append came after the epoch had ended",
+        "two nodes tried to begin an epoch",
+        "Redis came back while a node was draining",
+        "Redis came back while a node was paused",
+        "Redis came back while no node was alive",
+        "Redis came back without entries that a node had applied",
+        "Redis came back with every entry, but without the last save",
+        "the journal was put back to an earlier time",
+        "a process was killed while it wrote to its disk",
+        "a clock jumped while polls were held",
+        "a key was tried again after its publication had succeeded",
+        "an entry had more to expire than it may",
+        "all nodes were cut off from Redis at once",
+        "two faults at once",
+        "one node could not apply an entry that others could",
+        "acknowledged entries were lost, and nobody can know",
+        "the version of the state machine was changed",
+        "a node was too old for the log",
+    ),
+    WORKERS: (
+        "a node started from a checkpoint while something in it was due to expire",
+        "a poll's cursor was ahead of its node",
+        "a poll's cursor was of an epoch that its node does not have",
+        "a publication was stable",
+        "a stream ended in order",
+        "an event of a stream",
+        "a key was tried again after its publication had succeeded",
+        "an entry had more to expire than it may",
+        "two faults at once",
+        "a worker died before it had the state",
+        "a worker that loads could not take the next piece",
+        "a worker was too far behind",
+        "the parent died while it handed the state over",
+        "the state changed while it was handed over",
+    ),
+    LEASES: (
+        "a publication was stable",
+        "a node said what is the present after a publication was stable",
+        "a node refused to say what is the present",
+        "a lease ended while its node was alive",
+        "a node had yet to report when it was asked for the present",
+        "a stream ended in order",
+        "two faults at once",
+    ),
+    USERS: (
+        "a poll or a stream ended because of a revocation",
+        "a node continued with another state while it held polls",
+        "a stream ended in order",
+        "two faults at once",
+    ),
+    ERASURES: (
+        "a message was deleted",
+        "a stream ended in order",
+        "two faults at once",
+    ),
+    PRODUCERS: (
+        "a producer's publication was repeated",
+        "a producer repeated what came before its last publication",
+        "a producer's number was not the next one",
+        "a producer was told that numbers before are not known",
+        "an earlier epoch of a producer was fenced",
+        "a stream ended in order",
+        "two faults at once",
+    ),
+    PRESENCE: (
+        "a member has left",
+        "a member was named, while all was calm",
+        "a list of members was compared with the messages",
+        "the order stood still after a question",
+        "a node continued with another state while it held polls",
+        "a stream ended in order",
+        "two faults at once",
+    ),
+    UNREAD: (
+        "the application was called",
+        "the application was called again about what it knew",
+        "a claim has ended, and the application was called again",
+        "somebody has read a message that waits",
+        "somebody has read a message in time, while all was calm",
+        "a stream was asked what its client has seen",
+        "a stream ended in order",
+        "two faults at once",
+    ),
+    STRANGERS: (
+        "a node refused to follow the log of another cluster",
+        "a node had the mark of another cluster, and refused to follow",
+        "a node of the other cluster refused to follow this log",
+        "a replica without entries that a node had applied was restarted as the primary",
+        "Redis came back while no node was alive",
+        "a publication was stable",
+        "a publication was replicated",
+        "a key was tried again after its publication had succeeded",
+        "two faults at once",
+    ),
+}
+"""By what the seeds begin with: a long run of them must have reached every one of these."""
 
 _APPEND, _BEGIN, _SAVE, _REPORT, _SWITCH = (SCRIPTS[number].sha.encode() for number in (0, 1, 2, 4, 5))
 

@@ -51,7 +51,7 @@ from tests.simulation.unread_plan import SUBJECTS as READERS
 from tests.simulation.user_plan import SUBJECTS
 from tests.simulation.users import SETTINGS as TOKENS
 from tests.simulation.users import Session, Users
-from tests.simulation.world import START, TURN_WORK, Clock, World
+from tests.simulation.world import START, TURN_WORK, Clock, Process, World
 
 HEAL_SECONDS = 40.0
 """How long after the last fault everything must be live again."""
@@ -164,8 +164,7 @@ class Simulation:
             server.start()
         self.other: OtherCluster | None = None
         if "other_cluster" in setup:
-            assert self.redis is not None
-            self.other = OtherCluster(self.world, self.network, self.servers[0], self.redis)
+            self.other = OtherCluster(self.world, self.network, self.servers[0], self._redis)
         self.balancer = Balancer(self.world, self.network, [server.name for server in self.servers])
         self.producers: Producers | None = None
         if "producers" in setup:
@@ -302,7 +301,7 @@ class Simulation:
             self.redis.resume_replica()
             if not self.redis.process.alive:
                 self.redis.restart(len(self.redis.writes))
-        self._upgrade()
+        self.do_upgrade()
 
     def _remove_marks(self) -> bool:
         """As an operator, do what the log of a server says that has the mark of a cluster which Redis has lost.
@@ -320,6 +319,12 @@ class Simulation:
             server.disk.mark = None
             server.start_again()
         return bool(refusing)
+
+    @property
+    def _redis(self) -> RedisServer:
+        """That of a cluster which has one."""
+        assert self.redis is not None
+        return self.redis
 
     @property
     def _may_be_full(self) -> bool:
@@ -572,7 +577,9 @@ class Simulation:
         self.world.later(seconds, server.start_again)
 
     def do_pause(self, node: int, seconds: float, what: str) -> None:
-        process = self._server(node).process
+        self._pause(self._server(node).process, seconds)
+
+    def _pause(self, process: Process | None, seconds: float) -> None:
         if process is not None and process.alive:
             process.pause()
             self.world.later(seconds, process.resume)
@@ -592,9 +599,6 @@ class Simulation:
 
     def do_upgrade(self) -> None:
         """A rolling upgrade: the servers are restarted one after the other, and know the next version."""
-        self._upgrade()
-
-    def _upgrade(self) -> None:
         old = [server for server in self.servers if server.version == LATEST_VERSION]
         for number, server in enumerate(old):
             self.world.later(6.0 * number, partial(self._restart_with, server, NEXT_VERSION))
@@ -624,15 +628,9 @@ class Simulation:
                 if server.is_running:
                     server.kill()
             if self.redis is not None:
-                what = {
-                    "old": "redis_old",
-                    "power": "redis_power",
-                    "restart": "redis_restart",
-                    "without_save": "redis_without_save",
-                }.get(redis)
-                if what is not None:
-                    arguments = {"seconds": 0.0, **({"share": share} if redis == "old" else {})}
-                    getattr(self, f"do_{what}")(**arguments)
+                if redis in ("old", "power", "restart", "without_save"):
+                    more = {"share": share} if redis == "old" else {}
+                    getattr(self, f"do_redis_{redis}")(seconds=0.0, **more)
             elif self.kind == "journal" and redis == "put_back" and self.parent is None:
                 self._put_back(share)
             for server in self.servers:
@@ -664,10 +662,7 @@ class Simulation:
 
     def do_parent_pause(self, seconds: float) -> None:
         assert self.parent is not None
-        process = self.parent.process
-        if process is not None and process.alive:
-            process.pause()
-            self.world.later(seconds, process.resume)
+        self._pause(self.parent.process, seconds)
 
     def do_parent_stop(self, seconds: float) -> None:
         """All workers drain, and then the parent stops; it is started again."""
@@ -763,8 +758,7 @@ class Simulation:
     # Faults of Redis.
 
     def _restart_redis(self, count: int, seconds: float, *, promoted: bool = False) -> None:
-        redis = self.redis
-        assert redis is not None
+        redis = self._redis
         has_all = count >= len(redis.writes) and redis.appendfsync == "always"
         is_durable = not self.plan.setup["replica"]  # with a replica it cannot be proven
         if promoted or not has_all or not is_durable:  # else it is known that nothing is missing
@@ -780,25 +774,21 @@ class Simulation:
 
     def do_redis_restart(self, seconds: float) -> None:
         """All that it had is there again, unless it does not keep a file of each write."""
-        redis = self.redis
-        assert redis is not None
+        redis = self._redis
         self._restart_redis(redis.dumps[-1] if redis.appendfsync == "none" else len(redis.writes), seconds)
 
     def do_redis_power(self, seconds: float) -> None:
         """What was synced is there again."""
-        redis = self.redis
-        assert redis is not None
+        redis = self._redis
         self._restart_redis(redis.dumps[-1] if redis.appendfsync == "none" else redis.synced, seconds)
 
     def do_redis_old(self, seconds: float, share: float) -> None:
         """An older file is put in place."""
-        assert self.redis is not None
-        self._restart_redis(int(len(self.redis.writes) * share), seconds)
+        self._restart_redis(int(len(self._redis.writes) * share), seconds)
 
     def do_redis_without_save(self, seconds: float, tries: int = 40) -> None:
         """It comes back with every entry, but without the last save of the checkpoint; later a node starts again."""
-        redis = self.redis
-        assert redis is not None
+        redis = self._redis
         count = inside.before_last_save(redis)
         if count is None or redis.writes[count][0] > redis.now() - 0.6:
             if tries:  # wait for a moment at which nothing was published since the last save
@@ -810,16 +800,14 @@ class Simulation:
 
     def do_redis_failover(self, seconds: float) -> None:
         """The replica takes over."""
-        assert self.redis is not None
-        self._restart_redis(self.redis.replicated, seconds, promoted=True)
+        self._restart_redis(self._redis.replicated, seconds, promoted=True)
 
     def do_redis_replica_restart(self, seconds: float) -> None:
         """Redis is lost, and its replica is restarted as the primary, which has none itself.
 
         It looks as if it had always been alone, and syncs each write.
         """
-        redis = self.redis
-        assert redis is not None
+        redis = self._redis
         if redis.has_replica:
             redis.has_replica = False
             reach.replica_takes_over(self)
@@ -828,8 +816,7 @@ class Simulation:
 
     def do_lost_together(self, node: int, seconds: float) -> None:
         """Redis is lost with the only node that had its last entries, and the replica lacks them."""
-        redis, server = self.redis, self._server(node)
-        assert redis is not None
+        redis, server = self._redis, self._server(node)
         if not redis.has_replica or not server.is_up:
             return
         redis.replica_paused = True
@@ -868,9 +855,8 @@ class Simulation:
         self.other.give_state_directory(self._server(node), seconds, removed=removed)
 
     def do_drain_and_failover(self, node: int, seconds: float) -> None:
-        assert self.redis is not None
         self.do_drain(node, 0.0)
-        if self.redis.has_replica:
+        if self._redis.has_replica:
             self.world.later(seconds, lambda: self.do_redis_failover(0.0))
         else:
             self.world.later(seconds, lambda: self.do_redis_restart(0.0))
@@ -881,24 +867,13 @@ class Simulation:
 
     def do_poison(self, width: int, what: str) -> None:
         """Somebody appends an entry that no node can read."""
-        redis = self.redis
-        assert redis is not None
+        redis = self._redis
         self._may_lose()
         state = redis.data.get(b"{pushup}:5:state")
         if state is not None and redis.process.alive:
             keys = [b"{pushup}:5:state", b"{pushup}:5:log"]
-            sha = SCRIPTS[0].sha.encode()
-            words = [
-                b"EVALSHA",
-                sha,
-                b"2",
-                *keys,
-                state[b"epoch"],
-                b"poison",
-                b"%d" % width,
-                what.encode(),
-                redis.redis.history.encode(),
-            ]
+            arguments = [state[b"epoch"], b"poison", b"%d" % width, what.encode(), redis.redis.history.encode()]
+            words = [b"EVALSHA", SCRIPTS[0].sha.encode(), b"2", *keys, *arguments]
             self.world.tell(f"redis: somebody appends {what}: {redis.execute(words)}")
 
     def do_poison_one(self, node: int) -> None:
@@ -925,18 +900,15 @@ class Simulation:
             self.world.later(6.0 * number, restart)
 
     def do_redis_evict(self, key: str) -> None:
-        assert self.redis is not None
         self._may_lose()
-        self.redis.evict(b"{pushup}:5:" + key.encode())
+        self._redis.evict(b"{pushup}:5:" + key.encode())
 
     def do_redis_flush(self) -> None:
-        assert self.redis is not None
         self._may_lose()
-        self.redis.flush()
+        self._redis.flush()
 
     def do_redis_deny(self, node: int, seconds: float, what: str) -> None:
-        redis = self.redis
-        assert redis is not None
+        redis = self._redis
         redis.redis.denies = f"{what} command not allowed"
 
         def allow() -> None:
@@ -945,21 +917,15 @@ class Simulation:
         self.world.later(seconds, allow)
 
     def do_redis_pause(self, node: int, seconds: float, what: str) -> None:
-        assert self.redis is not None
-        process = self.redis.process
-        if process.alive:
-            process.pause()
-            self.world.later(seconds, process.resume)
+        self._pause(self._redis.process, seconds)
 
     def do_redis_jump(self, node: int, by: float) -> None:
-        assert self.redis is not None
         self._fault("the clock of Redis jumps", moves_clock=True)
-        self.redis.offset_seconds += by
+        self._redis.offset_seconds += by
 
     def do_replica_pause(self, node: int, seconds: float, what: str) -> None:
-        assert self.redis is not None
-        self.redis.replica_paused = True
-        self.world.later(seconds, self.redis.resume_replica)
+        self._redis.replica_paused = True
+        self.world.later(seconds, self._redis.resume_replica)
 
     # Faults of disks.
 

@@ -9,6 +9,12 @@ FAULT_SECONDS = 40.0
 
 NAMES = ("a", "b", "c", "tag:é")
 
+CLUSTER: dict[str, Any] = {
+    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "always", "replica": False, "delay": 0.0003,
+    "slow_node": 0.0, "many": 0, "expire_at_most": 1000, "old_nodes": False,
+}  # fmt: skip
+"""A small cluster, for plans that are not drawn at random, or only in part."""
+
 
 class Step(NamedTuple):
     """Something that happens at a time, in seconds from the beginning.

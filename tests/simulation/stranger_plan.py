@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from tests.simulation.steps import FAULT_SECONDS, NAMES, Plan, Step
+from tests.simulation.steps import CLUSTER, FAULT_SECONDS, NAMES, Plan, Step
 
 STRANGER_WEIGHTS = {
     "other_redis": 5, "other_state_directory": 3, "other_node": 2, "redis_replica_restart": 1, "replica_pause": 2,
@@ -25,17 +25,12 @@ logs are founded at the beginning."""
 
 def make_stranger_plan(seed: str) -> Plan:
     random = Random(f"plan {seed}")
-    setup: dict[str, Any] = {
-        "kind": "redis",
+    setup = {
+        **CLUSTER,
         "nodes": random.choice((2, 2, 3)),
-        "limits": "roomy",
-        "appendfsync": "always",
         "replica": random.random() < 0.4,
         "delay": random.choice((0.0003, 0.003, 0.02)),
         "slow_node": random.choice((0.0, 0.0, 0.25)),
-        "many": 0,
-        "expire_at_most": 1000,
-        "old_nodes": False,
         "probes": random.random() < 0.3,
         "other_cluster": True,
     }

@@ -131,7 +131,6 @@ def test_a_disk_that_is_unsure(machine: Machine) -> None:
 
 
 def test_a_slow_disk(machine: Machine) -> None:
-    """Each call takes that much longer."""
     machine.disk.slow = 0.5
     machine.append(1)
     machine.run(0.5)

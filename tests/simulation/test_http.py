@@ -152,7 +152,6 @@ def test_nobody_is_told_of_what_was_dropped(asking: Asking) -> None:
 
 
 def test_a_slow_reader(asking: Asking) -> None:
-    """It leaves the reply where it is for a while."""
     asking.ask(slow=2.0)
     asking.run(1.9)
     assert asking.replies == []

@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 
 from tests.simulation.simulation import Simulation, simulate
-from tests.simulation.steps import Plan, Step
+from tests.simulation.steps import CLUSTER, Plan, Step
 from tests.simulation.world import START
 
-SETUP: dict[str, Any] = {
-    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "always", "replica": True, "delay": 0.001,
-    "slow_node": 0.0, "many": 0, "expire_at_most": 1000, "old_nodes": False, "other_cluster": True,
-}  # fmt: skip
+SETUP = {**CLUSTER, "replica": True, "delay": 0.001, "other_cluster": True}
 
 
 def looked_at(steps: tuple[Step, ...], times: tuple[float, ...], look: Any) -> list[Any]:
@@ -29,7 +26,7 @@ def looked_at(steps: tuple[Step, ...], times: tuple[float, ...], look: Any) -> l
     return seen
 
 
-def test_an_address_that_leads_to_another_redis(logged_failures: list[str]) -> None:
+def test_an_address_that_leads_to_another_redis(log: list[str]) -> None:
     """For a while; the node refuses, and follows again when the address leads home."""
 
     def follows(simulation: Simulation) -> tuple[bool, bool]:
@@ -38,7 +35,6 @@ def test_an_address_that_leads_to_another_redis(logged_failures: list[str]) -> N
         return server.is_following, trouble is not None and "belongs to cluster" in trouble.operator_detail
 
     seen = looked_at((Step(15.0, "other_redis", {"node": 0, "seconds": 4.0}),), (14.9, 18.0, 22.0), follows)
-    logged_failures.clear()
     assert seen == [(True, False), (False, True), (True, False)]
 
 
@@ -46,14 +42,13 @@ def test_an_address_that_leads_to_another_redis(logged_failures: list[str]) -> N
     ("step", "who"),
     [(Step(5.0, "other_redis", {"node": 0, "seconds": 4.0}), "n0"), (Step(5.0, "other_node", {"seconds": 4.0}), "x0")],
 )
-def test_a_change_in_the_log_of_another_cluster_is_noticed(step: Step, who: str, logged_failures: list[str]) -> None:
+def test_a_change_in_the_log_of_another_cluster_is_noticed(step: Step, who: str, log: list[str]) -> None:
     """A node joins a log that was founded just now, if its own is gone; so it does if its address leads elsewhere."""
     broken = simulate(Plan("steps", SETUP, (step,))).broken
-    logged_failures.clear()
     assert broken.startswith(f"clusters stay apart: {who} changed the log of another cluster")
 
 
-def test_a_message_of_another_cluster_that_is_lost_is_noticed(logged_failures: list[str]) -> None:
+def test_a_message_of_another_cluster_that_is_lost_is_noticed(log: list[str]) -> None:
     """Its clients have a checker of their own."""
     forgotten: list[bool] = []
 
@@ -66,13 +61,12 @@ def test_a_message_of_another_cluster_that_is_lost_is_noticed(logged_failures: l
         simulation.world.at(START + 20.0, flush_there)
 
     broken = simulate(Plan("steps", SETUP, (Step(15.0, "stranger", {"channel": "a", "key": False}),)), flush).broken
-    logged_failures.clear()
     assert forgotten == [True]
     assert broken == "follower of strangers was told that messages on a were lost; nothing can have been"
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_a_state_directory_of_another_cluster(removed: bool, logged_failures: list[str]) -> None:
+def test_a_state_directory_of_another_cluster(removed: bool, log: list[str]) -> None:
     """Its mark names the order of that cluster: the node refuses until it has its own again, or none."""
 
     def mark(simulation: Simulation) -> tuple[bool, bool]:
@@ -84,10 +78,9 @@ def test_a_state_directory_of_another_cluster(removed: bool, logged_failures: li
     assert looked_at(steps, (4.9, 5.0001, 8.9, 11.0), mark) == [
         (False, True), (True, False), (True, False), (False, True),
     ]  # fmt: skip
-    logged_failures.clear()
 
 
-def test_a_replica_that_is_restarted_as_the_primary(logged_failures: list[str]) -> None:
+def test_a_replica_that_is_restarted_as_the_primary(log: list[str]) -> None:
     """It has what the replica had, and looks as if it had never been one."""
 
     def info(simulation: Simulation) -> tuple[int, dict[str, str]]:
@@ -95,6 +88,5 @@ def test_a_replica_that_is_restarted_as_the_primary(logged_failures: list[str]) 
         return simulation.redis.runs, simulation.redis.redis.info
 
     ((before, _), (after, shown)) = looked_at((Step(5.0, "redis_replica_restart", {"seconds": 0.5}),), (4.9, 6.0), info)
-    logged_failures.clear()
     assert after == before + 1
     assert (shown["second_repl_offset"], shown["role"], shown["connected_slaves"]) == ("-1", "master", "0")

@@ -82,7 +82,7 @@ def test_plans_of_their_own(family: str, weights: dict[str, float]) -> None:
             signature_of(getattr(Simulation, f"do_{step.kind}")).bind(None, **step.arguments)
 
 
-def test_leaving_out_a_step_changes_no_other(logged_failures: list[str]) -> None:
+def test_leaving_out_a_step_changes_no_other(log: list[str]) -> None:
     """What the other steps publish, where and when is the same without it."""
     plan = make_plan("2")
     faults = [number for number, step in enumerate(plan.steps) if step.kind in WEIGHTS]
@@ -94,7 +94,6 @@ def test_leaving_out_a_step_changes_no_other(logged_failures: list[str]) -> None
 
     first_tries = {line.split(": ")[0].split()[1]: line for line in reversed(published(plan.steps))}
     assert first_tries == {line.split(": ")[0].split()[1]: line for line in reversed(published(shorter.steps))}
-    logged_failures.clear()  # of the faults
 
 
 def test_a_step_is_shown_in_one_line() -> None:

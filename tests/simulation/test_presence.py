@@ -12,13 +12,10 @@ from tests.simulation.presence import PROMPT_SECONDS, Tabs, Watcher
 from tests.simulation.presence_plan import GRACE_SECONDS, HIDDEN_SECONDS
 from tests.simulation.record import Record
 from tests.simulation.simulation import simulate
-from tests.simulation.steps import Plan, Step
+from tests.simulation.steps import CLUSTER, Plan, Step
 from tests.simulation.world import Process, World
 
-SETUP = {
-    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "none", "replica": False, "delay": 0.0003,
-    "slow_node": 0.0, "many": 0, "expire_at_most": 1000, "old_nodes": False, "users": True, "presence": True,
-}  # fmt: skip
+SETUP = {**CLUSTER, "appendfsync": "none", "users": True, "presence": True}
 
 
 def tab(
@@ -65,16 +62,15 @@ STORIES: dict[str, tuple[dict[str, Any], tuple[Step, ...]]] = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_a_story(story: str, logged_failures: list[str]) -> None:
+def test_a_story(story: str, log: list[str]) -> None:
     setup, steps = STORIES[story]
     result = simulate(Plan(story, {**SETUP, **setup}, steps))
-    logged_failures.clear()  # what servers log about Redis
     assert not result.broken
     assert result.reached["a list of members was compared with the messages"] > 10
 
 
 @pytest.mark.parametrize(("says", "seconds"), [(False, 3.0), (False, 10.0), (True, 10.0)])
-def test_redis_stands_still_while_a_question_waits(says: bool, seconds: float, logged_failures: list[str]) -> None:
+def test_redis_stands_still_while_a_question_waits(says: bool, seconds: float, log: list[str]) -> None:
     """One node asks about a user who follows at the other, whose answer comes late: the user does not leave."""
     steps = (
         tab(2.0, 0, "ann", "room:1", node=0),
@@ -86,7 +82,6 @@ def test_redis_stands_still_while_a_question_waits(says: bool, seconds: float, l
         result = simulate(Plan(f"still {number}", SETUP, steps))
         assert result.reached["the order stood still after a question"]
         assert not result.broken
-    logged_failures.clear()  # what servers log about Redis
 
 
 class Run:

@@ -33,7 +33,6 @@ class MadeUp:
 
 @pytest.mark.parametrize("needed", [("7",), ("0",), ("19",), ("3", "4"), ("0", "19"), ("1", "9", "17")])
 def test_it_finds_the_steps_that_matter(needed: tuple[str, ...]) -> None:
-    """Wherever they are."""
     run = MadeUp(*needed)
     found = shrink(run(plan_of(*map(str, range(20)))), run=run)
     assert tuple(step.kind for step in found.plan.steps) == needed

@@ -19,86 +19,30 @@ from tests.simulation.observed_node import BUG
 from tests.simulation.plan import ERASURES, LEASES, PRESENCE, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
 from tests.simulation.redis_server import HOST as REDIS
 from tests.simulation.simulation import Simulation, simulate
-from tests.simulation.steps import FAULT_SECONDS, Plan, Step
+from tests.simulation.steps import CLUSTER, FAULT_SECONDS, Plan, Step
 from tests.simulation.world import START
 
 ROOT = Path(__file__).parents[2]
 
 FIRST_SEED = 0
-BATCHES = 50
-WORKER_BATCHES = 25
-LEASE_BATCHES = 3
-STRANGER_BATCHES = 3
-USER_BATCHES = 3
-ERASURE_BATCHES = 6
-PRODUCER_BATCHES = 6
-PRESENCE_BATCHES = 6
-UNREAD_BATCHES = 6
+BATCHES = {"": 50, WORKERS: 25, LEASES: 3, STRANGERS: 3, USERS: 3, ERASURES: 6, PRODUCERS: 6, PRESENCE: 6, UNREAD: 6}
+"""By what the seeds begin with."""
+
 BATCH_SEEDS = 4
 """One batch is part of `make check`, all are of CI; `python -m tests.simulation --seeds 20000` runs many more."""
 
 SAME_STORY_SEEDS = 20
 
 
-@pytest.mark.parametrize("batch", range(WORKER_BATCHES))
-def test_seeds_of_machines_with_workers(batch: int, logged_failures: list[str]) -> None:
-    """The same for one machine with several workers."""
-    check_seeds([f"{WORKERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(LEASE_BATCHES))
-def test_seeds_about_leases(batch: int, logged_failures: list[str]) -> None:
-    """Nodes that are slow, stopped, cut off or joining."""
-    check_seeds([f"{LEASES}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(STRANGER_BATCHES))
-def test_seeds_with_strangers(batch: int, logged_failures: list[str]) -> None:
-    """Another cluster is taken for one's own, and a replica for the server that syncs each write."""
-    check_seeds([f"{STRANGERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(USER_BATCHES))
-def test_seeds_with_users(batch: int, logged_failures: list[str]) -> None:
-    """Their tokens are revoked, whatever happens to the cluster meanwhile."""
-    check_seeds([f"{USERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(ERASURE_BATCHES))
-def test_seeds_with_erasures(batch: int, logged_failures: list[str]) -> None:
-    """Messages are deleted, whatever happens to the cluster meanwhile."""
-    check_seeds([f"{ERASURES}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(PRODUCER_BATCHES))
-def test_seeds_with_producers(batch: int, logged_failures: list[str]) -> None:
-    """Producers number their messages and take over from each other, whatever happens to the cluster meanwhile."""
-    check_seeds([f"{PRODUCERS}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(UNREAD_BATCHES))
-def test_seeds_with_unread_messages(batch: int, logged_failures: list[str]) -> None:
-    """The application is called about those who have not read, whatever happens to the cluster or the application."""
-    check_seeds([f"{UNREAD}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(PRESENCE_BATCHES))
-def test_seeds_with_presence(batch: int, logged_failures: list[str]) -> None:
-    """Channels have members, whatever happens to the cluster meanwhile."""
-    check_seeds([f"{PRESENCE}{batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)], logged_failures)
-
-
-@pytest.mark.parametrize("batch", range(BATCHES))
-def test_seeds(batch: int, logged_failures: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("family", "batch"), [(family, batch) for family, count in BATCHES.items() for batch in range(count)]
+)
+def test_seeds(family: str, batch: int, logged_failures: list[str]) -> None:
     """No promise is broken, and no server meets an error that it does not expect.
 
     For the story of a seed: `python -m tests.simulation --seed 17`.
     """
-    first = FIRST_SEED + batch * BATCH_SEEDS
-    check_seeds([str(seed) for seed in range(first, first + BATCH_SEEDS)], logged_failures)
-
-
-def check_seeds(seeds: list[str], logged_failures: list[str]) -> None:
+    seeds = [f"{family}{FIRST_SEED + batch * BATCH_SEEDS + number}" for number in range(BATCH_SEEDS)]
     broken = [f"seed {seed}: {what}" for seed in seeds if (what := simulate(make_plan(seed)).broken)]
     gc.collect()  # a lost Deferred logs its failure now, and not in another test
     unexpected = [text for text in logged_failures if "Traceback" in text and BUG not in text]
@@ -107,10 +51,7 @@ def check_seeds(seeds: list[str], logged_failures: list[str]) -> None:
     assert not unexpected, "\n".join(unexpected)
 
 
-SETUP = {
-    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "always", "replica": True, "delay": 0.0003,
-    "slow_node": 0.3, "many": 0, "expire_at_most": 1000, "old_nodes": False,
-}  # fmt: skip
+SETUP = {**CLUSTER, "replica": True, "slow_node": 0.3}
 SUBSCRIBE = Step(1.0, "subscribe", {
     "number": 0, "channels": ("a",), "cursor": "", "timeout": 10, "limit": 100, "direct": True, "slow": 0.0,
     "pause": 0.0,
@@ -154,7 +95,7 @@ def publish(at: float, ack: str) -> Step:
 
 @pytest.mark.parametrize("is_replicated", [True, False])
 def test_replicated_although_the_replica_has_lost_it_since(
-    is_replicated: bool, monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]
+    is_replicated: bool, monkeypatch: pytest.MonkeyPatch, log: list[str]
 ) -> None:
     """Redis is put back while the answer is on its way: that is no lie, unless the replica never had the entry."""
     pause = Step(2.0, "replica_pause", {"node": 0, "seconds": 15.0, "what": ""})
@@ -176,7 +117,6 @@ def test_replicated_although_the_replica_has_lost_it_since(
     setup = {**SETUP, "slow_node": 0.0}
     steps = (publish(3.0, "replicated"),) if is_replicated else (pause, publish(3.0, "replicated"))
     broken = simulate(Plan("steps", setup, steps), put_back).broken
-    logged_failures.clear()
     assert told[0] == "replicated"
     assert broken.startswith("replicated: ") is not is_replicated
 
@@ -187,7 +127,7 @@ async def lie(log: RedisLog, seconds: float) -> tuple[Tail, int]:
 
 
 @pytest.mark.parametrize("is_cut_off", [True, False])
-def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch, logged_failures: list[str]) -> None:
+def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch, log: list[str]) -> None:
     """A node that is cut off, until its lease is over, even if it has not noticed; one that is not cut off, always."""
     monkeypatch.setattr(inside, "note_report", lambda simulation, node: None)
     lives: dict[float, bool] = {}
@@ -204,7 +144,6 @@ def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch,
 
     clog = Step(10.0, "clog", {"node": 0, "other": REDIS, "seconds": 15.0, "direction": "both"})
     simulate(Plan("steps", {**SETUP, "slow_node": 0.0}, (clog,) if is_cut_off else ()), look)
-    logged_failures.clear()
     assert lives == {9.9: True, 10.5: True, 11.4: True, 11.6: not is_cut_off}
 
 

@@ -121,7 +121,6 @@ def test_no_server() -> None:
 
 
 def test_a_slow_reader() -> None:
-    """It reads nothing for a while after each time."""
     streaming = Streaming(slow=3.0)
     streaming.send(HEAD + chunk(b"id: e-1\n\n"))
     assert streaming.events == []

@@ -14,16 +14,13 @@ from tests.simulation.application import Call
 from tests.simulation.network import Network
 from tests.simulation.record import Record
 from tests.simulation.simulation import Simulation, simulate
-from tests.simulation.steps import Plan, Step
+from tests.simulation.steps import CLUSTER, Plan, Step
 from tests.simulation.unread import UnreadMessages
 from tests.simulation.world import START, World
 
 ID = "e-1"
 
-SETUP = {
-    "kind": "redis", "nodes": 2, "limits": "roomy", "appendfsync": "always", "replica": False, "delay": 0.0003,
-    "slow_node": 0.0, "many": 0, "expire_at_most": 1000, "old_nodes": False, "users": True, "unread_limit": 1000,
-}  # fmt: skip
+SETUP = {**CLUSTER, "users": True, "unread_limit": 1000}
 
 
 def publish(at: float, after: float, *subjects: str) -> Step:

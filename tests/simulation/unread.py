@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from functools import partial
 from typing import NamedTuple
 
 from loadtest.history.events import BrokenPromise
@@ -29,9 +28,6 @@ CALM_SECONDS = 25.0
 
 PROMPT_SECONDS = 2.0
 """How long it takes until it is known that somebody has read something, where there is no fault."""
-
-CALL_SECONDS = 4.0
-"""How long after it is due the application is called, where there is no fault."""
 
 
 class Seen(NamedTuple):
@@ -129,7 +125,7 @@ class UnreadMessages:
             try:
                 self._applied(entry, outcome)
             except BrokenPromise as error:
-                self.world.at(self.world.now, partial(_raise, error))  # servers catch what is raised here
+                self.world.end_with(error)
 
     def _applied(self, entry: Entry, outcome: Outcome) -> None:
         """Raises: BrokenPromise."""
@@ -248,7 +244,3 @@ class UnreadMessages:
                 self.world.reach("somebody has read a message in time, while all was calm")
                 if any(seen.subject in call.subjects for call in self._calls.get(message.id, ())):
                     raise BrokenPromise(f"never about who has read: {seen.subject} had seen {message} at {seen.at}")
-
-
-def _raise(error: BrokenPromise) -> None:
-    raise error

@@ -78,6 +78,14 @@ class World:
     def later(self, seconds: float, call: Callable[[], None], process: Process | None = None) -> None:
         self.at(self.now + seconds, call, process)
 
+    def end_with(self, error: Exception) -> None:
+        """Let the run end with this error: servers would catch it where it was found."""
+
+        def fail() -> None:
+            raise error
+
+        self.at(self.now, fail)
+
     def run(self, until: float) -> None:
         """Let time pass."""
         events = self._events

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pushup.broadcast import Broadcast, Follower, HoldsState, Member
+from pushup.broadcast import Broadcast, Follower, Member
 from pushup.broadcast.admission import WaitingLimits
 from pushup.broadcast.hub.hub import Hub
 from pushup.broadcast.hub.worker_broadcast import HubBroadcast
@@ -20,8 +20,8 @@ from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import Outgoing
-from pushup.transport.framed_link import Link
-from tests.broadcast.stepped_helpers import AtOnce, SteppedHelpers, name_epoch
+from pushup.transport.framed_link import LENGTH_BYTES, Link
+from tests.broadcast.stepped_helpers import AtOnce, Replica, SteppedHelpers, name_epoch
 from tests.piped_links import BUFFER_BYTES, ENOUGH, PipeEnd, TurnClock, join
 
 EPOCH = "e5"
@@ -31,7 +31,7 @@ AHEAD = 1_800_000_000.0
 """The time of entries is ahead of the clock by this, in seconds."""
 
 
-class Node(HoldsState):
+class Node(Replica):
     """A replica, as a worker's node is one."""
 
     def __init__(self) -> None:
@@ -43,10 +43,7 @@ class Node(HoldsState):
     def apply(self, entry: Entry) -> Outcome:
         self.on_apply(entry)
         self.applied.append(entry)
-        return self.state.apply(entry)
-
-    def start_from(self, state: ReplicatedState) -> None:
-        self.state = state
+        return super().apply(entry)
 
     def note_changes(self, after: int | None = None) -> None:
         raise AssertionError("a worker keeps no journal")
@@ -67,6 +64,16 @@ class Node(HoldsState):
 
 
 _check: type[Follower] = Node
+
+
+def bodies_in(data: bytes) -> list[bytes]:
+    """The bodies of these frames."""
+    bodies = []
+    while data:
+        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
+        bodies.append(data[LENGTH_BYTES:end])
+        data = data[end:]
+    return bodies
 
 
 class Worker:

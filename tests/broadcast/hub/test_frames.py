@@ -89,7 +89,6 @@ def test_a_command_arrives_as_it_was(command: Command) -> None:
 
 @pytest.mark.parametrize("message", [FindEnd(), Confirm(1), Passed(2), Present(MEMBER)], ids=repr)
 def test_what_a_worker_says(message: ToParent) -> None:
-    """Arrives as it was."""
     assert read_by_parent(body(message)) == message
 
 
@@ -110,7 +109,6 @@ TROUBLE = Trouble("unwritable", "no", "disk full")
     ids=repr,
 )
 def test_what_the_parent_says(message: ToWorker) -> None:
-    """Arrives as it was."""
     assert read_by_worker(body(message)) == message
 
 
@@ -164,7 +162,6 @@ def test_nonsense_is_an_error(nonsense: bytes) -> None:
 
 
 def test_data_is_passed_on_and_not_read() -> None:
-    """As the publisher wrote it."""
     read = read_by_parent(body(Append(1, (publish("a", data="1.0e2"),))))
     assert isinstance(read, Append)
     assert read.commands == (publish("a", data="1.0e2"),)

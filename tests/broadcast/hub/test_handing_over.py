@@ -13,8 +13,7 @@ from pushup.broadcast.hub.hub import BEAT_SECONDS
 from pushup.core.commands import Close, Confirmation, Published
 from pushup.core.state import ReplicatedState
 from pushup.core.state_transfer import Outgoing
-from pushup.transport.framed_link import LENGTH_BYTES
-from tests.broadcast.hub.machine import EPOCH, Machine, Worker
+from tests.broadcast.hub.machine import EPOCH, Machine, Worker, bodies_in
 from tests.core.builders import publish
 from tests.core.random_entries import random_commands
 
@@ -30,12 +29,7 @@ def machine() -> Machine:
 
 def pieces_under_way(worker: Worker) -> list[frames.ToWorker]:
     """The frames that the hub has sent to a worker, and that have not arrived."""
-    messages, data = [], worker.hub_end.unsent
-    while data:
-        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
-        messages.append(frames.read_by_worker(data[LENGTH_BYTES:end]))
-        data = data[end:]
-    return messages
+    return [frames.read_by_worker(body) for body in bodies_in(worker.hub_end.unsent)]
 
 
 def is_noting(machine: Machine) -> bool:
@@ -153,7 +147,6 @@ def test_the_next_piece_waits_until_all_can_take_it(machine: Machine) -> None:
 
 
 def test_the_others_go_on_when_the_slowest_dies(machine: Machine) -> None:
-    """Nobody waits for it any more."""
     quick, slow = machine.begin(), machine.begin(buffer_bytes=300)
     slow.end.is_reading = False
     for _ in range(20):
@@ -204,7 +197,6 @@ def test_changes_are_noted_only_while_the_state_is_handed_over(machine: Machine)
 
 
 def test_a_worker_may_leave_before_its_turn(machine: Machine) -> None:
-    """One that ended before it got anything is forgotten."""
     loading = machine.begin()
     machine.turn()
     waiting = machine.begin()
@@ -241,15 +233,14 @@ def test_publishing_goes_on_while_a_worker_loads(machine: Machine) -> None:
 
 
 def test_a_state_that_cannot_be_restored_ends_the_worker(
-    machine: Machine, logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
+    machine: Machine, log: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is replaced; the parent and the others are not concerned."""
     (old,) = machine.start()
     new = machine.begin()
     monkeypatch.setattr(new.node, "start_from", fails)
     machine.run()
-    assert ["could not restore the state" in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert ["could not restore the state" in line for line in log] == [True]
     assert new.lost == ["this worker could not restore the state"]
     assert (len(new.ended), new.states, old.serves) == (1, 0, True)
 
@@ -363,7 +354,6 @@ def waiting_calls(machine: Machine) -> int:
 
 
 def test_closed_channels_are_handed_over(machine: Machine) -> None:
-    """As they are remembered."""
     machine.hub_publishes(Close("c3"))
     (worker,) = machine.start()
     assert worker.equals_hub()

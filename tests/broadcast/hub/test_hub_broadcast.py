@@ -28,8 +28,8 @@ from pushup.core.commands import (
 )
 from pushup.core.cursor import Cursor
 from pushup.core.errors import KeyReused, Overloaded, Unavailable, UnknownChannel
-from pushup.transport.framed_link import LENGTH_BYTES, UNSENT_LIMIT_BYTES, framed
-from tests.broadcast.hub.machine import AHEAD, EPOCH, JournaledMachine, Machine, Worker
+from pushup.transport.framed_link import UNSENT_LIMIT_BYTES, framed
+from tests.broadcast.hub.machine import AHEAD, EPOCH, JournaledMachine, Machine, Worker, bodies_in
 from tests.core.builders import batch, draft, publish
 from tests.metric_values import value_of
 from tests.net.observed_log import logged_at
@@ -40,6 +40,12 @@ UNKNOWN = "this may or may not have been published; retry with the same Idempote
 @pytest.fixture
 def machine() -> Machine:
     return Machine()
+
+
+@pytest.fixture
+def worker(machine: Machine) -> Worker:
+    (worker,) = machine.start()
+    return worker
 
 
 @pytest.fixture
@@ -105,9 +111,8 @@ def test_outcomes_come_in_order(machine: Machine) -> None:
     assert (asked.equals_hub(), other.equals_hub()) == (True, True)
 
 
-def test_a_callback_that_fails_is_logged(machine: Machine, logged_failures: list[str]) -> None:
+def test_a_callback_that_fails_is_logged(machine: Machine, worker: Worker, log: list[str]) -> None:
     """The worker goes on, and so do the other publishers."""
-    (worker,) = machine.start()
 
     def fails(outcome: Outcome) -> None:
         raise ValueError("an error of somebody else")
@@ -115,8 +120,7 @@ def test_a_callback_that_fails_is_logged(machine: Machine, logged_failures: list
     worker.broadcast.append(publish("a"), fails)
     outcomes = worker.append(publish("a"))
     machine.run()
-    assert ["could not answer a publisher" in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert ["could not answer a publisher" in line for line in log] == [True]
     assert (len(outcomes), worker.broadcast.waiting_bytes, worker.lost) == (1, 0, [])
 
 
@@ -133,9 +137,8 @@ def test_what_waits_is_bounded(machine: Machine) -> None:
     assert isinstance(fourth[0], Published)
 
 
-def test_many_entries_are_applied_over_several_turns(machine: Machine) -> None:
+def test_many_entries_are_applied_over_several_turns(machine: Machine, worker: Worker) -> None:
     """`TURN_UNITS` of work in each; nothing that comes behind them is taken before."""
-    (worker,) = machine.start()
     (old,) = machine.workers
     channels = tuple(f"c{number}" for number in range(100))
     each = 100 + ENTRY_UNITS
@@ -171,7 +174,7 @@ def test_with_a_journal_nobody_applies_before_the_disk_has_it(journaled: Journal
 
 
 @pytest.mark.parametrize("takes_effect", [False, True])
-def test_a_commit_that_fails(journaled: JournaledMachine, logged_failures: list[str], takes_effect: bool) -> None:
+def test_a_commit_that_fails(journaled: JournaledMachine, log: list[str], takes_effect: bool) -> None:
     """Those whose commands were being written do not know, the others were refused; all apply what was written."""
     one, two = journaled.start(2)
     first = one.append(publish("a"))
@@ -194,7 +197,6 @@ def test_a_commit_that_fails(journaled: JournaledMachine, logged_failures: list[
     journaled.run_with_disk()
     assert isinstance(fourth[0], Published)
     assert (one.equals_hub(), two.equals_hub(), one.broadcast.waiting_bytes) == (True, True, 0)
-    logged_failures.clear()
 
 
 def test_a_full_waiting_room_of_the_parent(tmp_path: Path) -> None:
@@ -216,9 +218,8 @@ def test_a_full_waiting_room_of_the_parent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ack", ["accepted", "replicated"])
-def test_there_are_no_replicas(machine: Machine, ack: Ack) -> None:
+def test_there_are_no_replicas(worker: Worker, ack: Ack) -> None:
     """What was accepted is told at once, and no more was reached."""
-    (worker,) = machine.start()
     assert worker.confirm(ack) == [Confirmation("accepted", nodes=1)]
 
 
@@ -337,9 +338,7 @@ def test_the_end_of_the_order(machine: Machine) -> None:
     assert one.node.cursor == Cursor(EPOCH, 1)
 
 
-def test_the_end_is_not_told_when_the_parent_has_ended(machine: Machine) -> None:
-    """Nobody knows it."""
-    (worker,) = machine.start()
+def test_the_end_is_not_told_when_the_parent_has_ended(machine: Machine, worker: Worker) -> None:
     found = worker.find_end()
     worker.hub_end.die()
     machine.run()
@@ -348,18 +347,16 @@ def test_the_end_is_not_told_when_the_parent_has_ended(machine: Machine) -> None
     assert found == []
 
 
-def test_an_epoch_before_this_one_is_not_awaited(machine: Machine) -> None:
+def test_an_epoch_before_this_one_is_not_awaited(machine: Machine, worker: Worker) -> None:
     """Nor one that this order was called before, or is called: nothing is asked."""
-    (worker,) = machine.start()
     worker.append(Continue("e7"))
     machine.run()
     assert [worker.broadcast.awaits(epoch) for epoch in ("e4", "e6", EPOCH)] == [False] * 3
     assert worker.end.unsent == b""
 
 
-def test_a_later_epoch_is_awaited_until_the_parent_has_answered(machine: Machine) -> None:
+def test_a_later_epoch_is_awaited_until_the_parent_has_answered(machine: Machine, worker: Worker) -> None:
     """The parent may have ended without this worker's notice, and another may have begun that epoch."""
-    (worker,) = machine.start()
     assert worker.broadcast.awaits("e9")
     assert worker.broadcast.awaits("e9")
     machine.run()
@@ -367,9 +364,8 @@ def test_a_later_epoch_is_awaited_until_the_parent_has_answered(machine: Machine
     assert worker.broadcast.awaits("e8")
 
 
-def test_a_parent_that_does_not_answer_is_asked_about_few_epochs(machine: Machine) -> None:
+def test_a_parent_that_does_not_answer_is_asked_about_few_epochs(machine: Machine, worker: Worker) -> None:
     """Each once, however often a client comes with it; so what waits for it is bounded."""
-    (worker,) = machine.start()
     for name in [f"f{number:03}" for number in range(2 * UNKNOWN_EPOCHS)]:
         assert worker.broadcast.awaits(name)
         assert worker.broadcast.awaits(name)
@@ -379,9 +375,8 @@ def test_a_parent_that_does_not_answer_is_asked_about_few_epochs(machine: Machin
     assert worker.broadcast.awaits(f"f{2 * UNKNOWN_EPOCHS - 1:03}")
 
 
-def test_only_the_last_unknown_epochs_are_remembered(machine: Machine) -> None:
+def test_only_the_last_unknown_epochs_are_remembered(machine: Machine, worker: Worker) -> None:
     """Clients can send any name."""
-    (worker,) = machine.start()
     names = [f"f{number:03}" for number in range(UNKNOWN_EPOCHS + 1)]
     for name in names[:-1]:
         assert worker.broadcast.awaits(name)
@@ -392,9 +387,8 @@ def test_only_the_last_unknown_epochs_are_remembered(machine: Machine) -> None:
     assert [name for name in names if worker.broadcast.awaits(name)] == names[:1]
 
 
-def test_every_other_epoch_is_awaited_when_the_parent_has_ended(machine: Machine) -> None:
+def test_every_other_epoch_is_awaited_when_the_parent_has_ended(machine: Machine, worker: Worker) -> None:
     """The next parent may have begun it; not those that this order was called before."""
-    (worker,) = machine.start()
     for command in (Continue("e7"), publish("a"), publish("a"), Continue("e8")):
         worker.append(command)
     worker.broadcast.awaits("e9")
@@ -406,9 +400,8 @@ def test_every_other_epoch_is_awaited_when_the_parent_has_ended(machine: Machine
 # Beats.
 
 
-def test_the_time_is_the_parents(machine: Machine) -> None:
+def test_the_time_is_the_parents(machine: Machine, worker: Worker) -> None:
     """It goes on between beats; a beat tells when the parent's clock was corrected. It never goes back."""
-    (worker,) = machine.start()
     assert worker.broadcast.now() == machine.clock.seconds() + AHEAD
     machine.clock.rightNow += BEAT_SECONDS / 2
     assert worker.broadcast.now() == machine.clock.seconds() + AHEAD
@@ -511,7 +504,7 @@ def go_on(machine: Machine, workers: list[Worker]) -> None:
     machine.run()
 
 
-def test_publishers_are_answered_while_the_parent_hangs(machine: Machine, logged_failures: list[str]) -> None:
+def test_publishers_are_answered_while_the_parent_hangs(machine: Machine, log: list[str]) -> None:
     """Those that wait: it is not known. Later ones are refused; the worker is not ready. All ends with the hang."""
     workers = machine.start(2)
     asked, other = workers
@@ -531,7 +524,7 @@ def test_publishers_are_answered_while_the_parent_hangs(machine: Machine, logged
         assert error is not None
         assert error.operator_detail == reason
     hang(machine, 60.0, workers)
-    assert [line.startswith(reason) for line in logged_failures] == [True, True]
+    assert [line.startswith(reason) for line in log] == [True, True]
     go_on(machine, workers)
     assert [worker.broadcast.why_not_ready() for worker in workers] == [None, None]
     assert machine.hub.cursor.sequence == 1, "it may, and this one was"
@@ -540,8 +533,7 @@ def test_publishers_are_answered_while_the_parent_hangs(machine: Machine, logged
     assert isinstance(again[0], Published)
     assert (len(outcomes), asked.equals_hub(), other.equals_hub()) == (1, True, True)
     hang(machine, SILENCE_SECONDS + 2.0, workers)
-    assert len(logged_failures) == 4
-    logged_failures.clear()
+    assert len(log) == 4
 
 
 @pytest.mark.parametrize("pause", [13.0, 86400.0])
@@ -558,9 +550,8 @@ def test_a_pause_of_all_is_not_the_parents(machine: Machine, pause: float) -> No
     assert len(outcomes) == 1
 
 
-def test_a_parent_that_is_slow_does_not_hang(machine: Machine) -> None:
+def test_a_parent_that_is_slow_does_not_hang(machine: Machine, worker: Worker) -> None:
     """Whatever comes from it shows that it runs, also if its beats are late: behind a large state, for instance."""
-    (worker,) = machine.start()
     for _ in range(60):
         worker.hub_end.carry(1)
         hang(machine, 0.5, [worker])
@@ -568,7 +559,7 @@ def test_a_parent_that_is_slow_does_not_hang(machine: Machine) -> None:
     assert worker.broadcast.why_not_ready() is None
 
 
-def test_the_end_of_a_hang_is_logged(machine: Machine, logged_failures: list[str]) -> None:
+def test_the_end_of_a_hang_is_logged(machine: Machine, log: list[str]) -> None:
     """Once by each worker, and not when the parent has never hung."""
     with logged_at("info") as lines:
         workers = machine.start(2)
@@ -578,26 +569,22 @@ def test_the_end_of_a_hang_is_logged(machine: Machine, logged_failures: list[str
         go_on(machine, workers)
         machine.advance(BEAT_SECONDS)
     assert lines == ["the parent process responds again"] * 2
-    logged_failures.clear()
 
 
-def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, logged_failures: list[str]) -> None:
+def test_a_worker_that_stops_while_the_parent_hangs(machine: Machine, worker: Worker, log: list[str]) -> None:
     """It is not held up; nothing is left to do."""
-    (worker,) = machine.start()
     hang(machine, SILENCE_SECONDS + 2.0, [worker])
     assert Deferred.fromCoroutine(worker.broadcast.stop()).called
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
     go_on(machine, [worker])
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
-    logged_failures.clear()
 
 
 # The end.
 
 
-def test_the_parent_ends(machine: Machine) -> None:
+def test_the_parent_ends(machine: Machine, worker: Worker) -> None:
     """What becomes of the commands under way is not known; others are refused; nothing is left to do."""
-    (worker,) = machine.start()
     outcomes, confirmed = worker.append(publish("a")), worker.confirm()
     was_current = worker.broadcast.is_current
     worker.hub_end.die()
@@ -625,20 +612,17 @@ def test_a_worker_stops(machine: Machine) -> None:
     worker.hub_link.on_flush()
     sent = worker.hub_end.unsent
     beat = frames.frame(frames.Beat(AHEAD, None, ()))
-    assert frames.Next in [type(frames.read_by_worker(body)) for body in arriving(sent)]
+    assert frames.Next in [type(frames.read_by_worker(body)) for body in bodies_in(sent)]
     worker.link.dataReceived(sent + beat)
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
     machine.run()
     assert (worker.lost, len(worker.ended), worker.node.applied) == ([], 1, [])
-    assert worker.ended != []
     machine.advance(BEAT_SECONDS)
     assert (other.equals_hub(), other.broadcast.why_not_ready()) == (True, None)
     assert why(worker.append(publish("a"))) == ("the server is stopping", "")
 
 
-def test_a_worker_stops_between_entries_of_a_frame(machine: Machine) -> None:
-    """It applies no more of them."""
-    (worker,) = machine.start()
+def test_a_worker_stops_between_entries_of_a_frame(machine: Machine, worker: Worker) -> None:
     for _ in range(40):
         machine.hub_publishes(publish(*[f"c{number}" for number in range(100)]))
     while not worker.node.applied:
@@ -649,34 +633,32 @@ def test_a_worker_stops_between_entries_of_a_frame(machine: Machine) -> None:
     assert len(worker.node.applied) == count < 40
 
 
-def test_a_message_to_the_parent_that_cannot_be_read(machine: Machine, logged_failures: list[str]) -> None:
+def test_a_message_to_the_parent_that_cannot_be_read(machine: Machine, log: list[str]) -> None:
     """Ends the worker that sent it, which is logged; the others are not concerned, and nothing behind it is taken."""
     bad, good = machine.start(2)
     bad.link.send(framed(b'["nonsense"]'))
     bad.append(publish("behind"))
     outcomes = good.append(publish("a"))
     machine.run()
-    assert ["malformed message from worker 1" in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert ["malformed message from worker 1" in line for line in log] == [True]
     assert (bad.ended, bad.hub_link.was_aborted) == (["it sent a malformed message"], True)
     assert (len(bad.lost), len(outcomes), good.equals_hub(), machine.hub.cursor.sequence) == (1, 1, True, 1)
 
 
-def test_a_message_of_the_parent_that_cannot_be_read(machine: Machine, logged_failures: list[str]) -> None:
+def test_a_message_of_the_parent_that_cannot_be_read(machine: Machine, log: list[str]) -> None:
     """Ends the worker, with the same reason for everybody who waits."""
     worker, other = machine.start(2)
     worker.hub_link.send(framed(b'["nonsense"]'))
     outcomes = worker.append(publish("a"))
     machine.run()
-    assert ["could not follow the parent process" in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert ["could not follow the parent process" in line for line in log] == [True]
     assert worker.lost == ["this worker could not follow the parent process"]
     assert why(outcomes) == (UNKNOWN, *worker.lost)
     assert (len(worker.ended), other.lost, other.equals_hub()) == (1, [], True)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 3, 4, 5, 20])
-def test_an_entry_that_cannot_be_applied(machine: Machine, logged_failures: list[str], before: int) -> None:
+def test_an_entry_that_cannot_be_applied(machine: Machine, log: list[str], before: int) -> None:
     """Ends the worker, also if the entry's turn comes later. Its publisher does not get the outcome of another one."""
     worker, other = machine.start(2)
 
@@ -691,24 +673,21 @@ def test_an_entry_that_cannot_be_applied(machine: Machine, logged_failures: list
     good = worker.append(publish("good"))
     outcomes, after = worker.append(bad), worker.append(publish("after"))
     machine.run()
-    assert ["could not follow the parent process" in line for line in logged_failures] == [True]
-    assert "a bug" in logged_failures[0]
-    logged_failures.clear()
+    assert ["could not follow the parent process" in line for line in log] == [True]
+    assert "a bug" in log[0]
     assert isinstance(good[0], Published)
     assert (why(outcomes), why(after)) == ((UNKNOWN, *worker.lost), (UNKNOWN, *worker.lost))
     assert (len(worker.ended), other.equals_hub()) == (1, True)
 
 
-def test_the_hub_stops(machine: Machine) -> None:
-    """Its beats end, and so does its broadcast."""
-    (worker,) = machine.start()
+def test_the_hub_stops(machine: Machine, worker: Worker) -> None:
     worker.end.die()
     assert Deferred.fromCoroutine(machine.hub.stop()).called
     assert Deferred.fromCoroutine(machine.hub.stop()).called
     assert machine.clock.getDelayedCalls() == []
 
 
-def test_the_hub_is_ready_when_its_broadcast_is(journaled: JournaledMachine, logged_failures: list[str]) -> None:
+def test_the_hub_is_ready_when_its_broadcast_is(journaled: JournaledMachine, log: list[str]) -> None:
     """And says why it is not; as a node it has no name."""
     assert journaled.hub.why_not_ready() is None
     journaled.hub_publishes(publish("a"))
@@ -716,7 +695,6 @@ def test_the_hub_is_ready_when_its_broadcast_is(journaled: JournaledMachine, log
     error = journaled.hub.why_not_ready()
     assert error is not None
     assert error.operator_detail == "the disk is full"
-    logged_failures.clear()
     member = journaled.hub.member("hub")
     assert (member.id, member.cursor, member.held_polls) == ("hub", str(journaled.hub.cursor), 0)
 
@@ -755,16 +733,6 @@ def test_frames_of_a_worker_are_taken_over_several_turns(machine: Machine) -> No
     assert (busy.equals_hub(), other.equals_hub()) == (True, True)
 
 
-def arriving(data: bytes) -> list[bytes]:
-    """The bodies of these frames."""
-    bodies = []
-    while data:
-        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES], "big")
-        bodies.append(data[LENGTH_BYTES:end])
-        data = data[end:]
-    return bodies
-
-
 def test_the_entries_of_a_batch_of_events_are_one_frame_for_all(machine: Machine) -> None:
     """With those of all publishers, and encoded once, however many workers there are."""
     workers: list[Worker] = machine.start(3)
@@ -773,7 +741,7 @@ def test_the_entries_of_a_batch_of_events_are_one_frame_for_all(machine: Machine
         worker.append(publish("b"))
         assert worker.end.unsent == b""
         worker.link.on_flush()
-        (body,) = arriving(worker.end.unsent)
+        (body,) = bodies_in(worker.end.unsent)
         asked = frames.read_by_parent(body)
         assert isinstance(asked, frames.Append)
         assert asked.commands == (publish("a"), publish("b"))
@@ -781,23 +749,22 @@ def test_the_entries_of_a_batch_of_events_are_one_frame_for_all(machine: Machine
     machine.hub_publishes(publish("c"))
     workers[0].hub_link.on_flush()
     bodies = {worker.hub_end.unsent for worker in workers}
-    ((body,),) = map(arriving, bodies)
+    ((body,),) = map(bodies_in, bodies)
     received = frames.read_by_worker(body)
     assert isinstance(received, frames.Next)
     assert [entry.sequence for entry in received.entries] == [1, 2, 3, 4, 5]
     assert (len(set(received.numbers)), received.numbers[4]) == (5, 0)
 
 
-def test_entries_go_before_anything_else(machine: Machine) -> None:
+def test_entries_go_before_anything_else(machine: Machine, worker: Worker) -> None:
     """Answers to a worker and beats come behind what is in order by then, also within a batch of events."""
-    (worker,) = machine.start()
     machine.hub_publishes(publish("a"))
     worker.find_end()
     worker.end.carry()
     machine.hub_publishes(publish("b"))
     machine.clock.rightNow += BEAT_SECONDS
     machine.clock.turn()
-    kinds = [type(frames.read_by_worker(body)) for body in arriving(worker.hub_end.unsent)]
+    kinds = [type(frames.read_by_worker(body)) for body in bodies_in(worker.hub_end.unsent)]
     assert kinds == [frames.Next, frames.End, frames.Next, frames.Beat]
 
 
@@ -826,12 +793,12 @@ def test_a_frame_is_not_much_larger_than_its_limit(machine: Machine) -> None:
     command = publish("a", data=f'"{"x" * 10_000}"')
     outcomes = [asked.append(command) for _ in range(20)]
     asked.link.on_flush()
-    sizes = [len(body) for body in arriving(asked.end.unsent)]
+    sizes = [len(body) for body in bodies_in(asked.end.unsent)]
     assert 50_000 < max(sizes) < 80_000
     while not other.hub_end.unsent:
         asked.end.carry()
     asked.hub_link.on_flush()
-    assert max(len(body) for body in arriving(other.hub_end.unsent)) < 80_000
+    assert max(len(body) for body in bodies_in(other.hub_end.unsent)) < 80_000
     machine.run()
     assert all(isinstance(outcome, Published) for (outcome,) in outcomes)
     assert other.equals_hub()

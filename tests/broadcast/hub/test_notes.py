@@ -157,7 +157,6 @@ def journaled(tmp_path: Path) -> Iterator[JournaledMachine]:
 
 
 def test_stopping_stops_the_broadcast(journaled: JournaledMachine) -> None:
-    """The journal is saved and closed."""
     journaled.hub_publishes(publish("a"))
     journaled.run_with_disk()
     stopped = Deferred.fromCoroutine(journaled.hub.stop())

@@ -16,12 +16,14 @@ from itertools import count
 from typing import Any
 
 import hiredis
+import msgspec
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect
+from pushup.core.commands import Command
 from tests.broadcast.redis.commands import CHANGE_IF_ANY, NEED_MEMORY, WRITES, Commands, Data, Stream
 from tests.broadcast.redis.lua_scripts import ReplyError, Scripts
 
@@ -144,6 +146,11 @@ class FakeRedis(Commands):
         return self._run(
             _lua.compile(files("pushup.broadcast.redis").joinpath(f"{name}.lua").read_bytes()), keys, arguments
         )
+
+    def append(self, epoch: bytes, tag: bytes, command: Command) -> None:
+        """Append to the log, as a node would that the others do not know."""
+        keys, text = (b"{pushup}:5:state", b"{pushup}:5:log"), msgspec.json.encode(command)
+        self.run_script("append", keys, (epoch, tag, b"1", text, self.history.encode()))
 
     def _perform(self, words: list[bytes], *, by_script: bool) -> Any:
         """Raises: ReplyError."""

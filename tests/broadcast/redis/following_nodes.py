@@ -18,7 +18,7 @@ from pushup.broadcast.redis.redis_connection import RedisConnection
 from pushup.broadcast.redis.redis_errors import CannotConnect
 from pushup.broadcast.redis.redis_settings import RedisLimits
 from pushup.core.answer import Answer
-from pushup.core.commands import Ack, Command, Confirmation, Outcome, Published
+from pushup.core.commands import Ack, Command, Confirmation, Entry, Outcome, Published
 from pushup.core.cursor import Cursor
 from pushup.core.held_polls import HeldPolls
 from pushup.core.limits import HoldLimits, Limits
@@ -27,7 +27,7 @@ from pushup.core.state import ReplicatedState
 from pushup.core.subscription import Subscription
 from pushup.metrics import Metrics
 from pushup.node.node import Node
-from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis
+from tests.broadcast.redis.fake_redis import TIMEOUT, FakeRedis, Link
 from tests.core.builders import publish
 
 START = 1_795_219_200.0
@@ -185,6 +185,17 @@ class FollowingNode:
         assert isinstance(self.node.poll(asked, poller), Subscription)
         return poller
 
+    def fail_once(self) -> None:
+        """Fail in the next entry, after applying it."""
+        apply = self.node.apply
+
+        def failing(entry: Entry) -> Outcome:
+            self.node.apply = apply  # type: ignore[method-assign]
+            apply(entry)
+            raise RuntimeError("failed within an entry")
+
+        self.node.apply = failing  # type: ignore[method-assign]
+
     def crash(self) -> None:
         """Vanish without notifying Redis or the other nodes."""
         self.broadcast.abort()
@@ -219,6 +230,26 @@ class Cluster:
     def crash(self, node: FollowingNode) -> None:
         self.nodes.remove(node)
         node.crash()
+
+    def leave(self, node: FollowingNode) -> None:
+        """A node stops in good order."""
+        self.nodes.remove(node)
+        node.stop()
+        self.settle()
+
+    def links_of(self, node: FollowingNode) -> list[Link]:
+        """The connections of a node that are open."""
+        return [link for link in self.redis.links if link.connection in node.connector.made]
+
+    def stick(self, node: FollowingNode) -> None:
+        """Nothing passes by a node's connections any more, and neither end knows."""
+        for link in self.links_of(node):
+            link.stuck = True
+
+    def is_one(self) -> bool:
+        """Whether all nodes follow the log and have the same state at the same entry."""
+        snapshots = [node.state.snapshot() for node in self.nodes]
+        return all(node.follows for node in self.nodes) and all(snapshot == snapshots[0] for snapshot in snapshots)
 
     def settle(self) -> None:
         """Do everything that can be done without time passing."""

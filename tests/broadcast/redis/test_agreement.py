@@ -26,24 +26,18 @@ STATE, LOG, MEMBERS, LOADS = (b"{pushup}:5:" + name for name in b"state log memb
 
 
 @pytest.fixture
-def cluster(logged_failures: list[str]) -> Iterator[Cluster]:
+def cluster(log: list[str]) -> Iterator[Cluster]:
     """Two nodes. What they log as errors is what the tests cause."""
     with cluster_of(2) as cluster:
         cluster.advance(0.5)
         yield cluster
-    logged_failures.clear()
-
-
-def is_one(cluster: Cluster) -> bool:
-    states = [node.state.snapshot() for node in cluster.nodes]
-    return all(node.follows for node in cluster.nodes) and all(state == states[0] for state in states)
 
 
 # An older version of the state machine than this release knows.
 
 
 @pytest.fixture
-def old(logged_failures: list[str]) -> Iterator[Cluster]:
+def old(log: list[str]) -> Iterator[Cluster]:
     """A log of this version, no node, and a release that knows the next one."""
     cluster = Cluster()
     cluster.crash(cluster.start())
@@ -51,15 +45,13 @@ def old(logged_failures: list[str]) -> Iterator[Cluster]:
     with next_version():
         yield cluster
         cluster.end()
-    logged_failures.clear()
 
 
 def start_old(cluster: Cluster) -> FollowingNode:
     """A node that reports that it does not know the next version."""
     node = cluster.start()
-    for link in cluster.redis.links:
-        if link.connection in node.connector.made:
-            link.sends = report_as_old
+    for link in cluster.links_of(node):
+        link.sends = report_as_old
     cluster.advance(0.5)
     return node
 
@@ -81,13 +73,12 @@ def test_the_version_changes_when_every_node_knows_it(old: Cluster) -> None:
         old.publish(new[n % 2], "a")
         old.advance(1.0)
         assert version(old) == {LATEST_VERSION}
-    old.nodes.remove(first)
-    first.stop()
+    old.leave(first)
     old.advance(SETTLED_SECONDS - 0.5)
     assert version(old) == {LATEST_VERSION}
     old.advance(2.0)
     assert version(old) == {NEXT_VERSION}
-    assert is_one(old)
+    assert old.is_one()
     assert ids(old.start().poll(poll("a"))) == list(range(1, 11))
 
 
@@ -101,7 +92,7 @@ def test_before_that_nodes_can_be_replaced_by_older_ones(old: Cluster) -> None:
     start_old(old)
     old.advance(10.0)
     assert version(old) == {LATEST_VERSION}
-    assert is_one(old)
+    assert old.is_one()
 
 
 @pytest.mark.parametrize("key", [b"{pushup}:5:leases", MEMBERS])
@@ -124,8 +115,7 @@ def test_the_version_stays_while_a_node_may_be_unknown(old: Cluster, key: bytes)
 def test_a_node_that_is_too_old_touches_nothing(cluster: Cluster, logged_failures: list[str]) -> None:
     """At its start, and however often it tries; it says once which version it needs."""
     cluster.redis.data[STATE][b"version"] = b"%d" % (LATEST_VERSION + 1)
-    for node in list(cluster.nodes):
-        cluster.crash(node)
+    cluster.end()
     cluster.advance(4.0)
     before = cluster.redis.dump()
     node = cluster.start()
@@ -182,7 +172,7 @@ def test_limits_change_when_every_node_has_them(cluster: Cluster) -> None:
     assert changed.state.cursor.epoch == cursor.epoch
     for _ in range(9):
         cluster.publish(second, "a")
-    assert is_one(cluster)
+    assert cluster.is_one()
     assert len(ids(changed.poll(poll("a")))) == 5
     assert cluster.start(limits=SMALL).state.limits == SMALL
 
@@ -194,22 +184,20 @@ def test_policies_change_when_every_node_has_them(cluster: Cluster) -> None:
         for most in (2, 5)
     )
     for limits, kept in ((strict, 2), (roomy, 5), (Limits(), 14)):
-        for node in list(cluster.nodes):
-            cluster.crash(node)
+        cluster.end()
         first = cluster.start(limits=limits)
         cluster.start(limits=limits)
         cluster.advance(12.0)
         assert {node.state.limits for node in cluster.nodes} == {limits}
         for _ in range(9):
             cluster.publish(first, "chat:a", "b")
-        assert is_one(cluster)
+        assert cluster.is_one()
         assert {len(ids(node.poll(poll("chat:a")))) for node in cluster.nodes} == {kept}
 
 
 def test_limits_stay_while_two_nodes_want_different_ones(cluster: Cluster) -> None:
     """Nothing is appended, however long it takes, whatever the first node wants."""
-    for node in list(cluster.nodes):
-        cluster.crash(node)
+    cluster.end()
     cluster.start(limits=SMALL)
     cluster.start()
     cursor = cluster.nodes[0].cursor
@@ -220,8 +208,7 @@ def test_limits_stay_while_two_nodes_want_different_ones(cluster: Cluster) -> No
 
 def test_limits_change_by_one_entry(cluster: Cluster) -> None:
     """And by none if they are those of the log."""
-    for node in list(cluster.nodes):
-        cluster.crash(node)
+    cluster.end()
     cluster.advance(4.0)
     for _ in range(2):
         cluster.start(limits=SMALL)
@@ -277,7 +264,7 @@ def test_a_node_follows_again_when_the_entry_of_a_newer_release_is_behind(
     fields = cluster.redis.data[LOG].rows[-1][1]
     fields[7] = msgspec.json.encode(publish("a"))
     cluster.advance(7.0)
-    assert is_one(cluster)
+    assert cluster.is_one()
     assert ids(cluster.nodes[1].poll(poll("a"))) == [1, 2]
     assert ["or a newer one" in line for line in logged_failures] == [True] * 2
 
@@ -286,8 +273,7 @@ def test_a_checkpoint_of_a_newer_release_is_left_alone(cluster: Cluster, logged_
     """A node that needs it says so once, and begins no epoch."""
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(2.0)
-    for node in list(cluster.nodes):
-        cluster.crash(node)
+    cluster.end()
     cluster.advance(4.0)
     state = cluster.redis.data[STATE]
     saved = msgspec.json.decode(state[b"checkpoint"])
@@ -345,7 +331,7 @@ def test_an_entry_that_no_node_can_read_ends_the_epoch(cluster: Cluster, logged_
     assert not any(node.follows for node in cluster.nodes)
     assert not any("works again" in text for text in began)
     cluster.advance(29.0 - STUCK_SECONDS)
-    assert is_one(cluster)
+    assert cluster.is_one()
     for node in cluster.nodes:
         answer = node.poll(poll("a", cursor=seen))
         assert [gap.reason for gap in answer.gaps] == ["lost"]
@@ -386,25 +372,24 @@ def test_an_entry_that_one_node_cannot_apply_concerns_that_node(
         cluster.advance(0.5)
         assert other.follows
     assert int(cluster.redis.data[STATE][b"saved"]) >= 28
-    assert is_one(cluster)
+    assert cluster.is_one()
     assert other.state.cursor.epoch == epoch
     assert ["cannot read the entry" in line for line in logged_failures] == [False, True, False]
 
 
-def test_a_node_that_cannot_read_an_entry_keeps_its_connections(cluster: Cluster, logged_failures: list[str]) -> None:
+def test_a_node_that_cannot_read_an_entry_keeps_its_connections(cluster: Cluster, log: list[str]) -> None:
     """It does not read on, and that is not taken for a server that has stopped sending, however short the timeout."""
     node = cluster.start(timeout=1.0)
-    links = [link for link in cluster.redis.links if link.connection in node.connector.made]
+    links = cluster.links_of(node)
     append_unreadable(cluster)
     cluster.advance(STUCK_RETRY_SECONDS - 0.5)
     assert node.broadcast.why_not_ready() is not None
     assert [link.open for link in links] == [True, True]
     cluster.advance(1.0)
     assert [link.open for link in links] == [False, False]
-    logged_failures.clear()
 
 
-def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[str]) -> None:
+def test_a_node_that_cannot_read_an_entry_notices_a_fork(log: list[str]) -> None:
     """Redis is put back meanwhile, and other entries take the places of those that the node has applied.
 
     Another node is the first, so this one does not save what it has.
@@ -422,9 +407,9 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
         cluster.settle()
         assert not node.follows
         cluster.redis.data = dump
-        command, history = msgspec.json.encode(publish("a")), cluster.redis.history.encode()
         for tag in (b"x.1", b"x.2"):
-            cluster.redis.run_script("append", (STATE, LOG), (dump[STATE][b"epoch"], tag, b"1", command, history))
+            cluster.redis.append(dump[STATE][b"epoch"], tag, publish("a"))
+        history = cluster.redis.history.encode()
         keys, other = (STATE, b"{pushup}:5:leases", MEMBERS, b"{pushup}:state", LOADS), msgspec.json.encode(first)
         for _ in range(round(STUCK_RETRY_SECONDS) + 3):
             cluster.redis.run_script("report", keys, (b"a", other, b"3", b"0", b"3", b"0", history))
@@ -432,13 +417,10 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(logged_failures: list[s
         is_back: bool = node.follows
         assert is_back
         assert [gap.reason for gap in node.poll(poll("a", cursor=seen)).gaps] == ["lost"]
-    logged_failures.clear()
 
 
 @pytest.mark.interpreted
-def test_a_node_that_could_not_apply_an_entry_tries_it_again(
-    logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_could_not_apply_an_entry_tries_it_again(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It can for reasons that pass. Here it is the only node, so nobody saves a checkpoint that is past the entry."""
     with cluster_of(1) as cluster:
         (node,) = cluster.nodes
@@ -452,14 +434,11 @@ def test_a_node_that_could_not_apply_an_entry_tries_it_again(
         assert node.follows
         answer = node.poll(poll("a", cursor=seen))
         assert (ids(answer), answer.gaps) == ([2], ())
-    assert ["cannot read the entry" in line for line in logged_failures] == [False, True, False]
-    logged_failures.clear()
+    assert ["cannot read the entry" in line for line in log] == [False, True, False]
 
 
 @pytest.mark.interpreted
-def test_an_entry_that_fails_in_the_middle_leaves_nothing(
-    logged_failures: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_fails_in_the_middle_leaves_nothing(log: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in the state that was there nor in one that is built again: clients see it as a whole, or not at all."""
     apply, left = ReplicatedState.apply, 2
 
@@ -484,8 +463,7 @@ def test_an_entry_that_fails_in_the_middle_leaves_nothing(
         assert node.follows
         answer = node.poll(poll("a", cursor=seen))
         assert (ids(answer), answer.gaps) == ([2], ())
-    assert ["(a bug)" in line or "in the middle" in line for line in logged_failures] == [True] * 3
-    logged_failures.clear()
+    assert ["(a bug)" in line or "in the middle" in line for line in log] == [True] * 3
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -497,11 +475,10 @@ def test_a_node_that_cannot_read_an_entry_starts_from_what_others_saved(
     held = node.hold(poll("a", cursor=node.cursor, timeout=60.0))
     text = b'{"type":'
     outcomes = other.append(publish("a"))
-    links = [link for link in cluster.redis.links if link.connection in other.connector.made]
-    links[-1].execute_next()
+    cluster.links_of(other)[-1].execute_next()
     fields = cluster.redis.data[LOG].rows[-1][1]
     readable, fields[7] = fields[7], text
-    reading = next(link for link in cluster.redis.links if link.connection in node.connector.made and link.requests)
+    reading = next(link for link in cluster.links_of(node) if link.requests)
     reading.execute_next()
     fields[7] = readable
     cluster.settle()
@@ -510,7 +487,7 @@ def test_a_node_that_cannot_read_an_entry_starts_from_what_others_saved(
     assert node.broadcast.why_not_ready() is not None
     fields[7] = text
     cluster.advance(STUCK_RETRY_SECONDS + 1.0)
-    assert is_one(cluster)
+    assert cluster.is_one()
     assert [ids(answer) for answer in held.answers] == [[1]]
     assert len(logged_failures) == 1
 
@@ -538,11 +515,11 @@ def test_a_checkpoint_that_is_older_than_remembered_is_loaded_and_saved_again(cl
         if not saver.broadcast.tag:
             ready.append(saver.broadcast.why_not_ready() is None)
     assert set(ready) == {False}, "while it has no state that it can vouch for"
-    assert is_one(cluster)
+    assert cluster.is_one()
     assert int(state[b"saved"]) == 3
     new = cluster.start()
     assert new.node.channel("c").expires == saver.node.channel("c").expires
-    assert is_one(cluster)
+    assert cluster.is_one()
     assert [poller.answers for poller in held] == [[], []]
     cluster.publish(saver, "a")
     assert [[ids(answer) for answer in poller.answers] for poller in held] == [[[4]], [[4]]]

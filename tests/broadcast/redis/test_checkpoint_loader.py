@@ -13,9 +13,7 @@ from twisted.internet.task import Clock
 from pushup.broadcast.redis.checkpoint_loader import LARGER, LOAD_SECONDS, RENEW_PIECES, Loaded
 from pushup.broadcast.redis.leader import SAVE_CHANGES
 from pushup.broadcast.redis.log import RedisLog
-from pushup.broadcast.redis.records import Count
 from pushup.broadcast.redis.redis_connection import RedisConnection
-from pushup.broadcast.work_budget import TURN_UNITS, Pace, work_of
 from pushup.core.commands import Command, Create, Entry, Expire
 from pushup.core.limits import Limits
 from pushup.core.rows import ChannelRow
@@ -125,14 +123,13 @@ def test_reading_begins_again_if_the_checkpoint_was_saved_all_the_same(cluster: 
 
 
 @pytest.mark.parametrize("why", ["MISCONF no disk", "OOM full"])
-def test_a_node_loads_although_redis_takes_no_writes(cluster: Cluster, logged_failures: list[str], why: str) -> None:
+def test_a_node_loads_although_redis_takes_no_writes(cluster: Cluster, log: list[str], why: str) -> None:
     """If Redis is full, it can report, too; with MISCONF it cannot. Publishing is refused in both cases."""
     cluster.redis.denies = why
     node = cluster.start()
     assert node.state.snapshot() == cluster.nodes[0].state.snapshot()
     assert node.follows is (why == "OOM full")
-    assert [why in line for line in logged_failures] == [True]
-    logged_failures.clear()
+    assert [why in line for line in log] == [True]
 
 
 class Asks:
@@ -343,57 +340,6 @@ def test_a_checkpoint_without_the_last_entries_is_complete_but_not_whole() -> No
     assert (loaded.complete, loaded.is_whole, len(loaded.entries)) == (True, False, 1)
 
 
-def test_pieces_get_their_size_whatever_the_items_have() -> None:
-    """They shrink at once and grow by a factor of two."""
-    count = Count(100, 1000, piece_bytes=10_000)
-    count.had(100, 1000)
-    assert count.next == 200
-    count.had(200, 200_000)
-    assert count.next == 10
-    count.had(1, 50_000)
-    assert count.next == 1
-    for expected in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000):
-        count.had(1, 1)
-        count.had(0, 0)
-        assert count.next == min(expected, count.next)
-
-
-def test_work_is_divided_into_turns() -> None:
-    """Before work that would exceed `TURN_UNITS` the task waits for the next turn."""
-    clock = Clock()
-    turns = turns_of(clock, lambda: len(done))
-    pace = Pace(clock)
-    done: list[int] = []
-
-    async def work() -> None:
-        for n in range(10):
-            await pace.spend(TURN_UNITS // 2)
-            done.append(n)
-
-    Deferred.fromCoroutine(work())
-    clock.advance(0)
-    assert turns == [2, 4, 6, 8]
-    assert len(done) == 10
-
-
-def test_one_piece_of_work_may_be_more_than_a_turn() -> None:
-    """It gets a turn of its own."""
-    clock = Clock()
-    turns = turns_of(clock, lambda: len(done))
-    pace = Pace(clock)
-    done: list[int] = []
-
-    async def work() -> None:
-        for units in (2 * TURN_UNITS, 2 * TURN_UNITS, 1, 1):
-            await pace.spend(units)
-            done.append(units)
-
-    Deferred.fromCoroutine(work())
-    clock.advance(0)
-    assert turns == [1, 2]
-    assert len(done) == 4
-
-
 def turns_of(clock: Clock, look: Callable[[], Any]) -> list[Any]:
     """What there is to see whenever something is put off to the next turn."""
     seen: list[Any] = []
@@ -406,16 +352,6 @@ def turns_of(clock: Clock, look: Callable[[], Any]) -> list[Any]:
 
     clock.callLater = noted  # type: ignore[method-assign]
     return seen
-
-
-def test_the_work_of_an_entry_is_what_it_puts_where_and_what_may_expire() -> None:
-    """A publication counts its channels; an `Expire`, and the first entry of a second, what one entry may expire."""
-    small = work_of(Entry("e", 1, START, publish("a")), START)
-    large = work_of(Entry("e", 1, START, batch(draft(*"abc"), draft(*"defg"))), START)
-    assert large == small + 6
-    assert work_of(Entry("e", 1, START + 1, publish("a")), START) > small + 900
-    assert work_of(Entry("e", 1, START + 0.9, publish("a")), START + 0.1) == small
-    assert work_of(Entry("e", 1, START, Expire()), START) > small + 900
 
 
 def test_other_work_has_its_turn_while_a_backlog_is_applied() -> None:
@@ -437,7 +373,7 @@ def test_other_work_has_its_turn_while_a_backlog_is_applied() -> None:
         assert len(set(turns)) == 4, "each of the entries is a turn of its own"
 
 
-def test_the_channels_of_a_new_epoch_are_sent_in_pieces(cluster: Cluster, logged_failures: list[str]) -> None:
+def test_the_channels_of_a_new_epoch_are_sent_in_pieces(cluster: Cluster, log: list[str]) -> None:
     """They get a key of their own first, which has a lifetime until the epoch begins with it."""
     node = cluster.nodes[0]
     before = node.cursor
@@ -451,10 +387,9 @@ def test_the_channels_of_a_new_epoch_are_sent_in_pieces(cluster: Cluster, logged
     assert not [key for key in cluster.redis.data if b":begin:" in key]
     other = cluster.start()
     assert other.state.snapshot() == node.state.snapshot()
-    logged_failures.clear()
 
 
-def test_an_epoch_begins_with_all_of_its_channels_or_not_at_all(cluster: Cluster, logged_failures: list[str]) -> None:
+def test_an_epoch_begins_with_all_of_its_channels_or_not_at_all(cluster: Cluster, log: list[str]) -> None:
     """If Redis loses some of them before it begins, the node tries again."""
     node = cluster.nodes[0]
     cluster.redis.executed.clear()
@@ -467,7 +402,6 @@ def test_an_epoch_begins_with_all_of_its_channels_or_not_at_all(cluster: Cluster
     assert node.follows
     assert cluster.start().state.snapshot() == node.state.snapshot()
     assert len(node.state.channels) == 1000
-    logged_failures.clear()
 
 
 def test_many_changes_are_saved_at_once() -> None:

@@ -84,7 +84,7 @@ def other() -> Place:
 
 
 @pytest.fixture
-def here(other: Place, logged_failures: list[str]) -> Iterator[Place]:
+def here(other: Place, log: list[str]) -> Iterator[Place]:
     """This cluster: two nodes, a message and a key."""
     here = Place(other, 2)
     for _ in range(2):
@@ -95,7 +95,6 @@ def here(other: Place, logged_failures: list[str]) -> Iterator[Place]:
     here.end()
     here.settle()
     assert here.clock.getDelayedCalls() == []
-    logged_failures.clear()
 
 
 def test_clusters_have_different_names_and_nodes_of_one_the_same(here: Place, other: Place) -> None:

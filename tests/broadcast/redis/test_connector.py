@@ -81,6 +81,24 @@ class ScriptedServers:
         return [" ".join(words) for at, words in self.asked if at == place]
 
 
+class Attempt:
+    """A node connects; the test plays the server."""
+
+    def __init__(self, url: str = "redis://127.0.0.1") -> None:
+        self.reactor = MemoryReactorClock()
+        self.made: list[RedisConnection] = []
+        self.failed: list[Exception] = []
+        connector = Connector(parse_address(url), reactor=self.reactor, timeout=5.0, name="me")
+        self.connecting = Deferred.fromCoroutine(connector.connect())
+        self.connecting.addCallbacks(self.made.append, lambda failure: self.failed.append(failure.value))
+
+    def accept(self, transport: StringTransport) -> Any:
+        """The node's protocol on a connection."""
+        protocol: Any = self.reactor.tcpClients[0][2].buildProtocol(None)
+        protocol.makeConnection(transport)
+        return protocol
+
+
 def test_a_connection_introduces_itself() -> None:
     """It sends its name, and nothing that was not configured."""
     servers = ScriptedServers({"127.0.0.1:6379": {"ROLE": MASTER}})
@@ -130,27 +148,20 @@ def test_an_unusable_redis_is_disconnected(replies: dict[str, Any], why: str) ->
 
 
 def test_a_refused_connection() -> None:
-    """The error names the address."""
     made, failed = ScriptedServers({}).connect("redis://127.0.0.1:7000")
     assert made == []
     assert failed[0].startswith("127.0.0.1:7000: An error occurred")
 
 
 def test_a_silent_redis_is_given_up() -> None:
-    """Within the timeout."""
-    reactor = MemoryReactorClock()
-    connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
-    failed: list[str] = []
-    Deferred.fromCoroutine(connector.connect()).addErrback(lambda failure: failed.append(str(failure.value)))
-    transport = StringTransport()
-    protocol: Any = reactor.tcpClients[0][2].buildProtocol(None)
-    protocol.makeConnection(transport)
-    reactor.advance(4.9)
-    assert not failed
-    reactor.advance(0.2)
+    attempt, transport = Attempt(), StringTransport()
+    protocol = attempt.accept(transport)
+    attempt.reactor.advance(4.9)
+    assert not attempt.failed
+    attempt.reactor.advance(0.2)
     assert transport.disconnected
     protocol.connectionLost(Failure(ConnectionDone()))
-    assert failed == ["127.0.0.1:6379: no reply within 5 s"]
+    assert [*map(str, attempt.failed)] == ["127.0.0.1:6379: no reply within 5 s"]
 
 
 @pytest.mark.parametrize(
@@ -167,16 +178,12 @@ def test_a_silent_redis_is_given_up() -> None:
 )
 def test_a_server_that_is_not_plain_redis_is_named(data: bytes, why: str) -> None:
     """A TLS port closes the connection silently, or sends an alert."""
-    reactor = MemoryReactorClock()
-    connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
-    failed: list[str] = []
-    Deferred.fromCoroutine(connector.connect()).addErrback(lambda failure: failed.append(str(failure.value)))
-    protocol: Any = reactor.tcpClients[0][2].buildProtocol(None)
-    protocol.makeConnection(StringTransport())
+    attempt = Attempt()
+    protocol = attempt.accept(StringTransport())
     protocol.dataReceived(data) if data else None
     protocol.connectionLost(Failure(ConnectionDone()))
-    (received,) = failed
-    assert received.startswith(f"127.0.0.1:6379: {why}")
+    (received,) = attempt.failed
+    assert str(received).startswith(f"127.0.0.1:6379: {why}")
 
 
 class TlsRedis(Protocol):
@@ -200,23 +207,17 @@ class ClosingRedis(Protocol):
         self.transport.loseConnection()
 
 
-class TlsTalk:
-    """A node connects to a server with TLS, up to where the client has sent its first bytes."""
+class TlsTalk(Attempt):
+    """To a server with TLS, up to where the client has sent its first bytes."""
 
     def __init__(self) -> None:
-        self.reactor = MemoryReactorClock()
-        self.made: list[RedisConnection] = []
-        self.failed: list[str] = []
-        connector = Connector(parse_address("rediss://127.0.0.1"), reactor=self.reactor, timeout=5.0, name="me")
-        connecting = Deferred.fromCoroutine(connector.connect())
-        connecting.addCallbacks(self.made.append, lambda failure: self.failed.append(str(failure.value)))
+        super().__init__("rediss://127.0.0.1")
         factory: Any = self.reactor.tcpClients[0][2]
         while not isinstance(factory, TLSMemoryBIOFactory):
             factory = factory._wrappedFactory
         factory._clock = self.reactor  # else what it writes waits for the global reactor
-        client: Any = self.reactor.tcpClients[0][2].buildProtocol(None)
-        self.client, self.wire = client, Wire()
-        self.client.makeConnection(self.wire)
+        self.wire = Wire()
+        self.client = self.accept(self.wire)
 
     def speak_tls(self, tls: ServerTls, redis: Protocol) -> None:
         factory = TLSMemoryBIOFactory(tls, False, Factory.forProtocol(lambda: redis), self.reactor)
@@ -229,7 +230,7 @@ class TlsTalk:
         """The server closes the connection, if nobody has yet; returns why the node does not use it."""
         self.client.connectionLost(getattr(self.client, "_reason", None) or Failure(ConnectionDone()))
         (why,) = self.failed
-        return why.removeprefix("127.0.0.1:6379: ")
+        return str(why).removeprefix("127.0.0.1:6379: ")
 
 
 def test_a_server_without_tls_is_named() -> None:
@@ -264,27 +265,19 @@ def test_with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cancelling_while_connecting() -> None:
     """It is no connection that cannot be made: that would be tried again."""
-    reactor = MemoryReactorClock()
-    connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
-    connecting = Deferred.fromCoroutine(connector.connect())
-    failures: list[Failure] = []
-    connecting.addErrback(failures.append)
-    connecting.cancel()
-    assert [failure.type for failure in failures] == [CancelledError]
-    assert [attempt.stoppedConnecting for attempt in reactor.connectors] == [True]
+    attempt = Attempt()
+    attempt.connecting.cancel()
+    assert [*map(type, attempt.failed)] == [CancelledError]
+    assert [each.stoppedConnecting for each in attempt.reactor.connectors] == [True]
 
 
 def test_cancelling_closes_the_connection() -> None:
     """The node stops while the connection is being authenticated."""
-    reactor = MemoryReactorClock()
-    connector = Connector(parse_address("redis://127.0.0.1"), reactor=reactor, timeout=5.0, name="me")
-    connecting = Deferred.fromCoroutine(connector.connect())
-    transport = StringTransport()
-    protocol: Any = reactor.tcpClients[0][2].buildProtocol(None)
-    protocol.makeConnection(transport)
+    attempt, transport = Attempt(), StringTransport()
+    attempt.accept(transport)
     assert transport.value()
-    connecting.addErrback(lambda failure: failure.trap(CancelledError) and None)
-    connecting.cancel()
+    attempt.connecting.cancel()
+    assert [*map(type, attempt.failed)] == [CancelledError]
     assert transport.disconnected
 
 

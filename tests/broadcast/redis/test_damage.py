@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -18,13 +17,6 @@ FIELDS = tuple(b"epoch sequence time tag run saved checkpoint rows waits cluster
 """Of the state, but for the version: a higher one is that of a newer release, and is refused."""
 KEYS = tuple(PREFIX + name for name in b"state log rows loads leases members vouchers".split())
 WAYS = ("delete", "garbage", "empty", "+1", "-1", "huge")
-
-
-@pytest.fixture
-def log(logged_failures: list[str]) -> Iterator[list[str]]:
-    """What was logged as an error: the damage."""
-    yield logged_failures
-    logged_failures.clear()
 
 
 def damage(data: Data, field: bytes, way: str) -> None:

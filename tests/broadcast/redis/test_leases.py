@@ -22,11 +22,10 @@ STATE = b"{pushup}:5:state"
 
 
 @pytest.fixture
-def log(logged_failures: list[str]) -> Iterator[list[str]]:
-    """What was logged as an error: the faults that the tests cause."""
-    yield logged_failures
-    assert not any("Traceback" in line for line in logged_failures)
-    logged_failures.clear()
+def log(log: list[str]) -> Iterator[list[str]]:
+    """None of it is unexpected."""
+    yield log
+    assert not any("Traceback" in line for line in log)
 
 
 @pytest.fixture
@@ -35,10 +34,6 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     cluster.advance(LEASE_SECONDS + 1.0)
     yield cluster
     cluster.end()
-
-
-def links_of(cluster: Cluster, node: FollowingNode) -> list[Link]:
-    return [link for link in cluster.redis.links if link.connection in node.connector.made]
 
 
 def says_all_is_known(node: FollowingNode, cursor: str = "") -> str:
@@ -80,10 +75,10 @@ def join_slowly(cluster: Cluster) -> tuple[FollowingNode, Link]:
     cluster.nodes.append(node)
     while not node.cursor or node.cursor.startswith("-"):
         cluster.clock.advance(0)
-        for link in links_of(cluster, node):
+        for link in cluster.links_of(node):
             if not node.state.cursor.epoch:
                 link.step()
-    link = links_of(cluster, node)[1]
+    link = cluster.links_of(node)[1]
     link.stuck = True
     return node, link
 
@@ -93,7 +88,7 @@ def test_a_node_that_joins_is_current_when_it_has_reported(cluster: Cluster) -> 
     first = cluster.nodes[0]
     cluster.publish(first, "a")
     joining, link = join_slowly(cluster)
-    reading = links_of(cluster, joining)[0]
+    reading = cluster.links_of(joining)[0]
     reading.blind = True
     published = make_stable(cluster, first)
     assert joining.state.cursor.sequence < published.sequence
@@ -129,8 +124,7 @@ def test_a_node_that_is_cut_off_is_current_for_less_than_its_lease(
     """Its lease began when Redis carried out its last report, at the earliest when that was sent."""
     first, other = cluster.nodes
     cut_off = cluster.clock.seconds()
-    for link in links_of(cluster, other):
-        link.stuck = True
+    cluster.stick(other)
     other.connector.is_cut_off = True
     cluster.advance(seconds)
     is_over = cluster.clock.seconds() - cut_off > LEASE_SECONDS - MARGIN_SECONDS
@@ -144,8 +138,7 @@ def test_a_node_that_is_cut_off_is_current_for_less_than_its_lease(
 def test_a_lease_that_a_small_jump_of_the_clock_of_redis_ends(cluster: Cluster, log: list[str]) -> None:
     """Its node does not know, and goes by it. The lease of the node that confirms has not ended."""
     first, other = cluster.nodes
-    for link in links_of(cluster, other):
-        link.stuck = True
+    cluster.stick(other)
     other.connector.is_cut_off = True
     cluster.advance(1.0)
     cluster.redis.skew = 1.6
@@ -159,7 +152,7 @@ def test_a_lease_that_a_small_jump_of_the_clock_of_redis_ends(cluster: Cluster, 
 def test_a_node_that_was_cut_off_is_current_when_it_has_caught_up(cluster: Cluster) -> None:
     """Its next report begins a new lease; a message became stable without it."""
     first, other = cluster.nodes
-    reading, commands = links_of(cluster, other)
+    reading, commands = cluster.links_of(other)
     reading.blind = commands.stuck = True
     published = make_stable(cluster, first)
     commands.stuck = False
@@ -175,8 +168,7 @@ def test_a_node_that_was_stopped_answers_nothing_from_the_past(cluster: Cluster)
     """After SIGCONT, before it has read anything."""
     other = cluster.nodes[1]
     held = other.hold(poll("a", cursor=other.cursor, timeout=30.0))
-    for link in links_of(cluster, other):
-        link.stuck = True
+    cluster.stick(other)
     cluster.clock.rightNow += LEASE_SECONDS
     assert refuses(other)
     assert other.node.why_not_ready() is not None
@@ -186,7 +178,7 @@ def test_a_node_that_was_stopped_answers_nothing_from_the_past(cluster: Cluster)
 def test_a_node_whose_machine_was_suspended_answers_nothing_from_the_past(cluster: Cluster) -> None:
     """The others did without it. Its timers and its monotonic clock have counted nothing when it wakes up."""
     first, other = cluster.nodes
-    links = links_of(cluster, other)
+    links = cluster.links_of(other)
     held = other.hold(poll("a", cursor=other.cursor, timeout=30.0))
     waiting = other.cursor
     for link in links:
@@ -206,19 +198,19 @@ def test_a_node_whose_machine_was_suspended_answers_nothing_from_the_past(cluste
 def test_a_node_that_has_reconnected_reports_before_it_is_current(cluster: Cluster, log: list[str]) -> None:
     """Although its lease lasts: it may have another state than when it last reported."""
     first, other = cluster.nodes
-    for link in links_of(cluster, other):
+    for link in cluster.links_of(other):
         link.connection.abort("a test")
     for _ in range(100):
         cluster.clock.advance(0.01)
-        for link in links_of(cluster, other):
+        for link in cluster.links_of(other):
             if not other.follows:
                 link.step()
-        if links_of(cluster, other) and other.follows:
+        if cluster.links_of(other) and other.follows:
             break
-    links_of(cluster, other)[1].stuck = True
+    cluster.links_of(other)[1].stuck = True
     assert refuses(other)
     assert len(first.node.members()) == 2
-    links_of(cluster, other)[1].stuck = False
+    cluster.links_of(other)[1].stuck = False
     cluster.settle()
     assert not refuses(other)
 
@@ -226,12 +218,12 @@ def test_a_node_that_has_reconnected_reports_before_it_is_current(cluster: Clust
 def test_a_reply_that_took_long_says_little(cluster: Cluster) -> None:
     """The lease that it renewed may have ended meanwhile: Redis has carried the report out when it came."""
     first, other = cluster.nodes
-    link = links_of(cluster, other)[1]
+    link = cluster.links_of(other)[1]
     while not link.execute_next():  # the report; its reply stays where it is
         cluster.clock.advance(0.05)
     executed_at = cluster.clock.seconds()
     link.stuck = True
-    reading = links_of(cluster, other)[0]
+    reading = cluster.links_of(other)[0]
     reading.blind = True
     published = make_stable(cluster, first)
     link.stuck = False
@@ -300,7 +292,7 @@ def test_no_node_says_that_there_is_nothing_else_while_it_lacks_a_stable_message
     for _ in range(400):
         what = random.random()
         node = random.choice(cluster.nodes)
-        links = links_of(cluster, node)
+        links = cluster.links_of(node)
         if what < 0.4:
             asker.publish(node)
         elif what < 0.5 and links:

@@ -14,7 +14,7 @@ from twisted.python.failure import Failure
 from pushup.broadcast.redis.log import BATCH, RedisLog
 from pushup.broadcast.redis.records import PIECE_BYTES, LastEntry, Tail, Unreadable, Vouchers
 from pushup.broadcast.redis.redis_errors import ErrorReply, Malformed
-from pushup.core.commands import Continue, Create, Entry, Publish
+from pushup.core.commands import Continue, Create, Entry
 from pushup.core.cursor import Cursor, order_of
 from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
@@ -129,7 +129,6 @@ def test_an_entry_of_many_messages_starts_with_its_first_sequence(log: ReadLog) 
 
 
 def test_at_most_a_batch_is_read_at_a_time(log: ReadLog) -> None:
-    """The next read returns the rest."""
     log.append(*[publish("a")] * (BATCH + 5))
     first = list(log.now(log.log.read("e1", 0)))
     rest = log.now(log.log.read("e1", BATCH))
@@ -383,11 +382,6 @@ def test_an_entry_that_cannot_be_read_says_nothing_of_its_place(log: ReadLog) ->
     assert log.find(Cursor("e1", 1), b"t0") is LastEntry.CONTAINED
 
 
-def test_the_run_that_a_connection_leads_to(log: ReadLog) -> None:
-    """The process and its history."""
-    assert log.log.run == "run1.history-of-run1"
-
-
 def test_the_checkpoint_is_the_state_that_was_saved(log: ReadLog) -> None:
     """It has the limits of that state, the tag of its last entry, and the entries after it."""
     limits = Limits(retention_messages=3)
@@ -448,7 +442,6 @@ def test_a_save_that_another_came_before_changes_nothing(log: ReadLog) -> None:
 
 
 def test_a_save_adds_what_has_changed_only(log: ReadLog) -> None:
-    """What was there stays as it is."""
     log.append(publish("a", key="k"))
     state = log.state()
     assert log.save(state) is True
@@ -520,11 +513,3 @@ def test_a_refused_publication_has_no_sequence(log: ReadLog) -> None:
     log.redis.denies = "OOM full"
     assert [str(reply) for reply in log.append(publish("a"))] == ["OOM full"]
     assert log.now(log.log.tail()).sequence == 0
-
-
-def test_a_message_alone_is_not_copied(log: ReadLog) -> None:
-    """Its data is that of the command, byte for byte."""
-    log.append(publish("a", data='"\\u00e9\\n"'))
-    (logged,) = log.now(log.log.read("e1", 0))
-    assert isinstance(logged.entry.command, Publish)
-    assert bytes(logged.entry.command.messages[0].data) == b'"\\u00e9\\n"'

@@ -95,7 +95,7 @@ def test_a_chain_with_a_new_name() -> None:
 
 
 def test_how_many_items_make_a_piece() -> None:
-    """As many as fit by the size of the last ones, and at most twice as many; nothing is known from none."""
+    """As many as fit by the size of the last, at most twice as many, never too many; nothing is known from none."""
     count = Count(100, 1000, piece_bytes=8)
     count.had(0, 0)
     assert count.next == 100
@@ -105,3 +105,6 @@ def test_how_many_items_make_a_piece() -> None:
     assert count.next == 16
     count.had(16, 10**6)
     assert count.next == 1
+    for _ in range(12):
+        count.had(count.next, 0)
+    assert count.next == 1000

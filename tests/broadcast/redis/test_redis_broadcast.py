@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
@@ -25,7 +24,7 @@ from pushup.broadcast.redis.redis_errors import CannotConnect, ErrorReply
 from pushup.broadcast.redis.redis_settings import RedisLimits
 from pushup.broadcast.redis.replica import Replica
 from pushup.broadcast.redis.scripts import SCRIPTS
-from pushup.core.commands import Confirmation, Create, Entry, Erase, Erased, Outcome, Published
+from pushup.core.commands import Confirmation, Create, Erase, Erased, Outcome, Published
 from pushup.core.cursor import order_of
 from pushup.core.errors import ChannelExists, Overloaded, Unavailable
 from pushup.core.limits import Limits
@@ -54,17 +53,10 @@ def node(cluster: Cluster) -> FollowingNode:
     return cluster.nodes[0]
 
 
-@pytest.fixture
-def log(logged_failures: list[str]) -> Iterator[list[str]]:
-    """What was logged as an error, which the tests cause on purpose."""
-    yield logged_failures
-    logged_failures.clear()
-
-
 def links_of(cluster: Cluster, node: FollowingNode) -> tuple[Link, Link]:
     """The connection with which a node reads, and the one with which it appends."""
     assert node.follows
-    links = [link for link in cluster.redis.links if link.connection in node.connector.made]
+    links = cluster.links_of(node)
     (at,) = [at for at, link in enumerate(links) if link.requests and link.requests[0][1][0] == b"XREAD"]
     return links[at], links[at + 1]
 
@@ -82,12 +74,6 @@ def shown(outcome: object) -> str:
     return f"{outcome.detail} ({outcome.operator_detail})"
 
 
-def is_consistent(cluster: Cluster) -> bool:
-    """Whether all nodes follow the log and have the same state at the same entry."""
-    snapshots = [node.state.snapshot() for node in cluster.nodes]
-    return all(node.follows for node in cluster.nodes) and all(snapshot == snapshots[0] for snapshot in snapshots)
-
-
 # Publishing.
 
 
@@ -102,7 +88,7 @@ def test_a_publication_is_acknowledged_when_its_node_has_read_it(cluster: Cluste
     assert isinstance(outcome, Published)
     assert node.cursor == f"{outcome.epoch}-{outcome.sequence}"
     cluster.settle()
-    assert is_consistent(cluster)
+    assert cluster.is_one()
 
 
 def test_all_nodes_apply_the_commands_of_each(cluster: Cluster) -> None:
@@ -113,7 +99,7 @@ def test_all_nodes_apply_the_commands_of_each(cluster: Cluster) -> None:
     assert not isinstance(cluster.do(cluster.nodes[0], Create("c")), Exception)
     outcome = cluster.do(cluster.nodes[1], Create("c"))
     assert isinstance(outcome, ChannelExists)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert [ids(each.poll(poll("a"))) for each in cluster.nodes] == [[1, 2, 3, 4, 5, 6]] * 3
 
 
@@ -146,7 +132,7 @@ def test_the_outcome_of_an_entry_that_is_not_read_back_is_unknown(cluster: Clust
     assert UNKNOWN in reason(second)
     reading.blind = False
     cluster.advance(1.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert ids(node.poll(poll("a"))) == [1, 2]
 
 
@@ -161,7 +147,7 @@ def test_the_outcome_is_unknown_when_the_connection_ends(cluster: Cluster, node:
     received = reason(node.append(publish("a")))
     assert received == "the message log cannot be reached (Redis closed the connection)"
     cluster.advance(1.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert ids(node.poll(poll("a", "b"))) == [1]
 
 
@@ -175,7 +161,7 @@ def test_nothing_is_unknown_when_the_connection_has_ended_before(
         received = reason(node.append(publish("a")))
         assert received == "the message log cannot be reached (a connection to Redis has ended)"
     cluster.advance(1.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert cluster.publish(node, "a").sequence == 1
 
 
@@ -312,7 +298,7 @@ def test_a_timed_out_publication_counts_until_its_reply(
     reading.blind = False
     cluster.advance(1.0)
     assert narrow.broadcast.waiting_bytes == 0
-    assert is_consistent(cluster)
+    assert cluster.is_one()
 
 
 def test_a_callback_that_fails_does_not_affect_others(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
@@ -416,7 +402,7 @@ def test_a_node_is_ready_while_redis_replies(cluster: Cluster, node: FollowingNo
     cluster.redis.hangs = False
     cluster.advance(1.5)
     assert node.broadcast.why_not_ready() is None
-    assert is_consistent(cluster)
+    assert cluster.is_one()
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -425,7 +411,7 @@ def test_one_stuck_connection_ends_both(cluster: Cluster, node: FollowingNode, l
     links_of(cluster, node)[which].stuck = True
     cluster.publish(cluster.nodes[1], "a")
     cluster.advance(8.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert ids(node.poll(poll("a"))) == [1]
 
 
@@ -436,7 +422,7 @@ def test_a_node_that_misses_entries_reconnects(cluster: Cluster, node: Following
     reading.blind = True
     cluster.publish(cluster.nodes[1], "a")
     cluster.advance(9.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert any("reading is stuck" in line for line in log)
     assert not reading.open
 
@@ -468,7 +454,7 @@ def test_loading_may_take_longer_than_the_timeout(log: list[str]) -> None:
     assert shown(node.broadcast.why_not_ready()) == "this node is still loading the message log ()"
     assert log == []
     cluster.advance(15.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert len(node.state.snapshot().messages) == 50
     cluster.end()
 
@@ -487,7 +473,7 @@ def test_reading_over_a_slow_link_is_not_interrupted(log: list[str]) -> None:
     cluster.advance(40.0)
     assert reading.open
     assert log == []
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     cluster.end()
 
 
@@ -543,7 +529,7 @@ def test_entries_are_applied_while_the_first_report_is_under_way(cluster: Cluste
     cluster.redis.executed.clear()
     while b"HSCAN" not in cluster.redis.executed:
         cluster.redis.step()
-    _, reports = [link for link in cluster.redis.links if link.connection in node.connector.made]
+    _, reports = cluster.links_of(node)
     reports.stuck = True
     cluster.settle()
     assert node.follows
@@ -552,7 +538,7 @@ def test_entries_are_applied_while_the_first_report_is_under_way(cluster: Cluste
     assert node.state.cursor.sequence == 3
     reports.stuck = False
     cluster.advance(2 * REPORT_SECONDS)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
 
 
 def test_much_may_change_while_a_report_is_under_way(cluster: Cluster, node: FollowingNode) -> None:
@@ -586,34 +572,22 @@ def test_a_node_that_fails_while_applying_an_entry_reloads(cluster: Cluster, log
     """Its state is unknown, so it loads the one in Redis, and tries again; the other nodes continue."""
     node = cluster.nodes[0]
     epoch = node.node.cursor.epoch
-    fail_once(node)
+    node.fail_once()
     cluster.publish(cluster.nodes[1], "a")
     assert [each.follows for each in cluster.nodes] == [False, True, True]
     assert node.broadcast.why_not_ready() is not None
     cluster.publish(cluster.nodes[1], "a")
     cluster.advance(2.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert node.node.cursor.epoch == epoch
     assert ids(node.poll(poll("a"))) == [1, 2]
     assert ["RuntimeError" in line for line in log] == [True, True]
 
 
-def fail_once(node: FollowingNode) -> None:
-    """Let the node fail in its next entry, after applying it."""
-    apply = node.node.apply
-
-    def failing(entry: Entry) -> Outcome:
-        node.node.apply = apply  # type: ignore[method-assign]
-        apply(entry)
-        raise RuntimeError("failed within an entry")
-
-    node.node.apply = failing  # type: ignore[method-assign]
-
-
 def test_the_publisher_of_an_entry_that_fails_is_answered_when_it_was_applied(cluster: Cluster, log: list[str]) -> None:
     """Its node has appended the entry, fails while applying it, and loads everything again."""
     node = cluster.nodes[0]
-    fail_once(node)
+    node.fail_once()
     outcomes = node.append(publish("a"))
     cluster.settle()
     assert (outcomes, node.follows) == ([], False)
@@ -638,7 +612,7 @@ def test_a_log_that_cannot_be_followed_for_an_unknown_reason(
     assert len(log) == 3 * len(cluster.nodes)  # that the connection has ended, the reason, and where it was found
     monkeypatch.undo()
     cluster.advance(3.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
 
 
 # The log was lost or changed.
@@ -675,7 +649,7 @@ def test_a_loss_starts_one_new_epoch_for_all_nodes(cluster: Cluster, log: list[s
         for _ in range(0 if how == "under way" else 2):
             append_as_a_stranger(cluster.redis, before.epoch, "a" if how == "forked by a" else "stranger")
     cluster.advance(5.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     epochs = {each.node.cursor.epoch for each in cluster.nodes}
     assert len(epochs) == 1
     assert before.epoch not in epochs
@@ -692,11 +666,7 @@ def test_a_loss_starts_one_new_epoch_for_all_nodes(cluster: Cluster, log: list[s
 
 def append_as_a_stranger(redis: FakeRedis, epoch: str, name: str = "stranger") -> None:
     """Append as a node that the others do not know."""
-    keys, history = (b"{pushup}:5:state", b"{pushup}:5:log"), redis.history.encode()
-    command = msgspec.json.encode(publish("b"))
-    redis.run_script(
-        "append", keys, (epoch.encode(), b"%s.%d" % (name.encode(), len(redis.executed)), b"1", command, history)
-    )
+    redis.append(epoch.encode(), b"%s.%d" % (name.encode(), len(redis.executed)), publish("b"))
     redis.executed.append(b"APPEND")
 
 
@@ -746,7 +716,7 @@ def test_a_log_of_an_earlier_epoch_starts_a_new_one(cluster: Cluster, log: list[
     cluster.advance(3.0)
     third = cluster.nodes[0].node.cursor.epoch
     assert len({first, second, third}) == 3
-    assert is_consistent(cluster)
+    assert cluster.is_one()
 
 
 def test_cursors_of_an_unknown_epoch_are_refused(cluster: Cluster, node: FollowingNode, log: list[str]) -> None:
@@ -825,7 +795,7 @@ def test_a_redis_that_restarts_with_all_its_data_costs_nothing(cluster: Cluster,
     cluster.redis.restart()
     new = cluster.start()
     cluster.advance(3.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert order_of(new.node.cursor.epoch) > order_of(before.epoch)
     assert [poller.answers for poller in held] == [[]] * 3
     cluster.publish(new, "a")
@@ -854,7 +824,7 @@ def test_after_a_complete_restart_the_durability_of_redis_decides(
     cluster.advance(VOUCH_SECONDS - 0.5)
     assert not any(node.follows for node in cluster.nodes)
     cluster.advance(3.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     for node in cluster.nodes:
         assert gaps(node.poll(poll("a", cursor=cursor))) == ([] if kept else [("a", "lost")])
         assert ids(node.poll(poll("a"))) == ([1] if kept else [])
@@ -902,7 +872,6 @@ def test_one_node_saves_for_all_each_second(cluster: Cluster) -> None:
 
 
 def test_a_busy_log_is_saved_each_second_and_not_more_often(cluster: Cluster) -> None:
-    """However often nodes report."""
     cluster.advance(1.5)
     saved = set()
     for _ in range(50):
@@ -917,8 +886,7 @@ def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> 
     node = cluster.nodes[2]
     cursor = node.cursor
     for seconds, read_on in ((50.0, True), (130.0, False)):
-        for link in links_of(cluster, node):
-            link.stuck = True
+        cluster.stick(node)
         node.connector.is_cut_off = True
         for n in range(int(seconds / 5)):
             cluster.publish(cluster.nodes[0], "a", data=str(n))
@@ -927,7 +895,7 @@ def test_the_log_reaches_back_for_a_minute(cluster: Cluster, log: list[str]) -> 
         assert (rows[0][0] <= node.state.cursor.sequence + 1) is read_on
         node.connector.is_cut_off = False
         cluster.advance(8.0, 0.25)
-        assert is_consistent(cluster)
+        assert cluster.is_one()
         answer = node.poll(poll("a", cursor=cursor, limit=1000))
         assert answer.gaps == ()
         assert len(answer.messages) == int(seconds / 5)
@@ -992,7 +960,7 @@ def test_what_was_erased_leaves_redis_although_nothing_else_happens(cluster: Clu
     cluster.advance(3 * LOG_SECONDS, 0.5)
     after = cluster.redis.dump()[b"{pushup}:5:state"]
     assert (before[b"saved"], before[b"sequence"]) == (after[b"saved"], after[b"sequence"])
-    assert is_consistent(cluster)
+    assert cluster.is_one()
 
 
 def test_what_a_failover_has_brought_back_is_erased_again(cluster: Cluster, log: list[str]) -> None:
@@ -1026,8 +994,7 @@ def test_another_node_finishes_what_the_first_began(cluster: Cluster) -> None:
     """The state says that something was erased."""
     erase(cluster)
     cluster.advance(LOG_SECONDS / 2, 0.5)
-    for node in list(cluster.nodes):
-        cluster.crash(node)
+    cluster.end()
     cluster.start()
     cluster.advance(LOG_SECONDS + 10.0, 0.5)
     assert not is_somewhere(cluster)
@@ -1047,7 +1014,7 @@ def test_a_new_node_has_the_same_state(cluster: Cluster) -> None:
         cluster.publish(cluster.nodes[n % 3], "a", f"b{n}", data=str(n), key=f"k{n}")
         cluster.advance(0.6)
         cluster.start()
-        assert is_consistent(cluster)
+        assert cluster.is_one()
     assert len(cluster.nodes) == 7
 
 
@@ -1059,7 +1026,7 @@ def test_missing_data_is_noticed_when_saving(cluster: Cluster, log: list[str]) -
     del cluster.redis.data[b"{pushup}:5:rows"]
     cluster.publish(cluster.nodes[0], "a")
     cluster.advance(3.0)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert cluster.nodes[0].node.cursor.epoch != epoch
     assert [channel.name for channel in cluster.nodes[1].node.channels(0, 9)] == ["named", "a"]
 
@@ -1095,7 +1062,7 @@ def test_an_invalid_report_is_logged(cluster: Cluster, node: FollowingNode, log:
     cluster.advance(9.0)
     failed = [line for line in log if "reporting to the other nodes failed" in line]
     assert ["Traceback" in line for line in failed] == [True] * 2, "once for each node"
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert len(node.node.members()) == 2
 
 
@@ -1105,8 +1072,7 @@ def test_stable_waits_for_every_node(cluster: Cluster, node: FollowingNode, log:
     received = node.confirm("stable", cluster.publish(node, "a"), 5.0)
     cluster.advance(0.6)
     assert received == [Confirmation("stable", nodes=3)]
-    for link in links_of(cluster, cluster.nodes[2]):
-        link.stuck = True
+    cluster.stick(cluster.nodes[2])
     published = cluster.publish(node, "a")
     short, long = node.confirm("stable", published, 1.0), node.confirm("stable", published, 5.0)
     cluster.advance(1.1)
@@ -1176,8 +1142,7 @@ def test_a_node_in_the_previous_epoch_has_not_applied_the_new_one(
     stopped_node = cluster.nodes[2]
     cluster.advance(4.0)
     old = node.confirm("stable", cluster.publish(node, "a"), 30.0)
-    for link in links_of(cluster, stopped_node):
-        link.stuck = True
+    cluster.stick(stopped_node)
     stopped_node.connector.is_cut_off = True
     cluster.redis.data[b"{pushup}:5:state"].clear()  # connections stay open
     cluster.advance(1.0)
@@ -1270,7 +1235,7 @@ def test_a_fork_of_the_same_length_is_noticed_in_reports(cluster: Cluster, log: 
     cluster.redis.data = dump
     append_as_a_stranger(cluster.redis, epoch, name)
     cluster.advance(20.1)
-    assert is_consistent(cluster)
+    assert cluster.is_one()
     assert node.node.cursor.epoch != epoch
     assert received == [Confirmation("accepted")]
 
@@ -1382,9 +1347,7 @@ def test_publishers_that_wait_for_more_are_answered_when_their_node_stops(cluste
     received = node.confirm("stable", cluster.publish(node, "a"), 20.0)
     cluster.advance(1.0)
     assert received == []
-    cluster.nodes.remove(node)
-    node.stop()
-    cluster.settle()
+    cluster.leave(node)
     assert received == [Confirmation("accepted")]
     assert "stop" in reason(node.append(publish("a")))
 

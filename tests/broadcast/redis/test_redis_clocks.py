@@ -65,7 +65,6 @@ def test_a_node_whose_clock_is_wrong_expires_nothing_early_or_late(cluster: Clus
 
 
 def test_a_jump_of_a_nodes_clock_changes_nothing(cluster: Cluster) -> None:
-    """Nothing expires, no epoch begins, and no entry is appended."""
     cluster.publish(cluster.nodes[0], "a")
     before = cluster.nodes[0].cursor
     for jump in (2 * HOUR, -HOUR):
@@ -168,9 +167,7 @@ def test_before_the_first_report_the_time_is_that_of_the_last_entry(cluster: Clu
 
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
-def test_a_new_epoch_is_later_although_the_clock_was_set(
-    cluster: Cluster, ahead: float, logged_failures: list[str]
-) -> None:
+def test_a_new_epoch_is_later_although_the_clock_was_set(cluster: Cluster, ahead: float, log: list[str]) -> None:
     """Both nodes take it for a later one."""
     cluster.publish(cluster.nodes[0], "a")
     old = cluster.nodes[0].state.cursor.epoch
@@ -183,7 +180,6 @@ def test_a_new_epoch_is_later_although_the_clock_was_set(
     assert order_of(new) > order_of(old)
     began = int(new[:-6], 16) / 1000
     assert ahead < 0 or abs(began - (cluster.clock.seconds() + ahead)) <= 10
-    logged_failures.clear()
 
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
@@ -207,7 +203,7 @@ def test_a_later_epoch_is_awaited_whatever_the_clocks_say(cluster: Cluster, ahea
 
 @pytest.mark.parametrize("is_cut_off", [True, False])
 def test_an_epoch_with_an_earlier_name_is_awaited_by_a_node_that_is_cut_off(
-    cluster: Cluster, is_cut_off: bool, logged_failures: list[str]
+    cluster: Cluster, is_cut_off: bool, log: list[str]
 ) -> None:
     """It may be the next one, if the clock that named this node's was ahead; not one that this node has followed."""
     node = cluster.nodes[0]
@@ -225,10 +221,9 @@ def test_an_epoch_with_an_earlier_name_is_awaited_by_a_node_that_is_cut_off(
     cluster.redis.hangs = False
     cluster.advance(1.0)
     assert not node.broadcast.awaits(earlier)
-    logged_failures.clear()
 
 
-def test_a_node_that_missed_one_report_awaits_no_earlier_epoch(cluster: Cluster, logged_failures: list[str]) -> None:
+def test_a_node_that_missed_one_report_awaits_no_earlier_epoch(cluster: Cluster, log: list[str]) -> None:
     """It counts as cut off after two: others may have begun such an epoch by then."""
     node, other = cluster.nodes
     cluster.crash(other)
@@ -247,12 +242,9 @@ def test_a_node_that_missed_one_report_awaits_no_earlier_epoch(cluster: Cluster,
         awaited.append(node.broadcast.awaits(earlier))
     assert 0.05 * awaited.index(True) == pytest.approx(2 * REPORT_SECONDS, abs=0.06)
     cluster.redis.hangs = False
-    logged_failures.clear()
 
 
-def test_former_names_of_its_epoch_are_not_awaited_by_a_node_that_is_cut_off(
-    cluster: Cluster, logged_failures: list[str]
-) -> None:
+def test_former_names_of_its_epoch_are_not_awaited_by_a_node_that_is_cut_off(cluster: Cluster, log: list[str]) -> None:
     """Although it has loaded the log under the last one and followed no other; whether or not anything had happened."""
     names = [cluster.nodes[0].state.cursor.epoch]
     for _ in range(2):
@@ -267,7 +259,6 @@ def test_former_names_of_its_epoch_are_not_awaited_by_a_node_that_is_cut_off(
     assert [past.good_up_to(name) for name in names] == [0, 2, -1]
     assert [node.broadcast.awaits(name) for name in names] == [False] * 3
     cluster.redis.hangs = False
-    logged_failures.clear()
 
 
 def test_cursors_of_many_epochs_that_are_made_up_keep_nobody_from_an_answer(cluster: Cluster) -> None:
@@ -299,7 +290,7 @@ def test_epochs_that_a_node_has_not_heard_of_for_long_are_forgotten(cluster: Clu
 
 
 def test_clients_do_not_change_between_two_epochs_of_which_none_knows_the_other(
-    cluster: Cluster, logged_failures: list[str]
+    cluster: Cluster, log: list[str]
 ) -> None:
     """One node's clock is ahead; it begins an epoch, and is cut off. Redis loses that, and the other begins one.
 
@@ -325,7 +316,6 @@ def test_clients_do_not_change_between_two_epochs_of_which_none_knows_the_other(
     cluster.advance(8.0)
     assert one.state.cursor.epoch == other.state.cursor.epoch
     assert [gaps(node.poll(poll("a", cursor=cursor))) for node in cluster.nodes] == [[("a", "lost")]] * 2
-    logged_failures.clear()
 
 
 def test_a_report_that_was_long_on_its_way(cluster: Cluster) -> None:

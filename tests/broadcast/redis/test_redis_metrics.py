@@ -36,8 +36,7 @@ def test_a_node_whose_reading_stops(cluster: Cluster) -> None:
     """It sees by its reports how far it lags behind, and since when; and when it has caught up."""
     one, other = cluster.nodes
     cluster.advance(1.0)
-    links = [link for link in cluster.redis.links if link.connection in other.connector.made]
-    for link in links:
+    for link in cluster.links_of(other):
         link.blind = True
     for _ in range(3):
         cluster.publish(one, "a")
@@ -45,13 +44,13 @@ def test_a_node_whose_reading_stops(cluster: Cluster) -> None:
     assert value(one, "log_lag_entries") == value(one, "log_lag_seconds") == 0
     assert value(other, "log_lag_entries") == 3
     assert value(other, "log_lag_seconds") == pytest.approx(0.75, abs=0.3)
-    for link in links:
+    for link in cluster.links_of(other):
         link.blind = False
     cluster.settle()
     assert value(other, "log_lag_entries") == value(other, "log_lag_seconds") == 0
 
 
-def test_a_node_without_redis(cluster: Cluster, logged_failures: list[str]) -> None:
+def test_a_node_without_redis(cluster: Cluster, log: list[str]) -> None:
     """It is down, until it has connected again, to whatever Redis is by now."""
     node = cluster.nodes[0]
     cluster.advance(1.0)
@@ -64,8 +63,7 @@ def test_a_node_without_redis(cluster: Cluster, logged_failures: list[str]) -> N
     cluster.advance(5.0)
     assert value(node, "redis_up") == 1
     assert value(node, "redis_reconnects_total") == 1
-    assert all("it is down" in line or "closed the connection" in line for line in logged_failures)
-    logged_failures.clear()
+    assert all("it is down" in line or "closed the connection" in line for line in log)
 
 
 def test_the_memory_and_the_role(cluster: Cluster) -> None:

@@ -28,7 +28,6 @@ from pushup.broadcast.redis.redis_settings import RedisAddress, parse_address, w
     ],
 )
 def test_all_forms_of_a_url_are_read(url: str, address: RedisAddress) -> None:
-    """Host, port, database, user, password, TLS, Sentinels and the name of the master."""
     assert parse_address(url) == address
 
 

@@ -25,7 +25,7 @@ REFUSALS = {
 
 
 @pytest.fixture
-def lines(logged_failures: list[str]) -> Iterator[list[str]]:
+def lines(log: list[str]) -> Iterator[list[str]]:
     """What is logged."""
     lines: list[str] = []
 
@@ -38,7 +38,6 @@ def lines(logged_failures: list[str]) -> Iterator[list[str]]:
     globalLogPublisher.addObserver(observer)
     yield lines
     globalLogPublisher.removeObserver(observer)
-    logged_failures.clear()
 
 
 @pytest.fixture

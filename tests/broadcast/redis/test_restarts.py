@@ -26,21 +26,18 @@ STATE = b"{pushup}:5:state"
 
 
 @pytest.fixture
-def cluster(logged_failures: list[str]) -> Iterator[Cluster]:
+def cluster(log: list[str]) -> Iterator[Cluster]:
     """Two nodes that know each other. What they log as errors is what the tests cause."""
     with cluster_of(2) as cluster:
         cluster.advance(0.5)
         yield cluster
     cluster.settle()
     assert cluster.clock.getDelayedCalls() == []
-    logged_failures.clear()
 
 
 def epoch_of(cluster: Cluster) -> str:
     """The epoch of all nodes, which follow it in the same state."""
-    assert all(node.follows for node in cluster.nodes)
-    states = [node.state.snapshot() for node in cluster.nodes]
-    assert all(state == states[0] for state in states)
+    assert cluster.is_one()
     return cluster.nodes[0].state.cursor.epoch
 
 
@@ -52,8 +49,7 @@ def told(cluster: Cluster, cursor: str) -> list[str]:
 
 def blind(cluster: Cluster, node: FollowingNode) -> None:
     """Let the node read nothing more through its present connection."""
-    links = [link for link in cluster.redis.links if link.connection in node.connector.made]
-    (reading,) = [link for link in links if link.requests and link.requests[0][1][0] == b"XREAD"]
+    (reading,) = [link for link in cluster.links_of(node) if link.requests and link.requests[0][1][0] == b"XREAD"]
     reading.blind = True
 
 
@@ -194,8 +190,7 @@ def test_a_node_without_a_state_vouches_for_nothing(cluster: Cluster) -> None:
     dump = cluster.redis.dump()
     cluster.publish(cluster.nodes[0], "a")
     while cluster.nodes:
-        cluster.nodes.pop().stop()
-        cluster.settle()
+        cluster.leave(cluster.nodes[-1])
     cluster.redis.restart(dump)
     cluster.redis.data.pop(b"{pushup}:5:members")
     cluster.start()
@@ -262,7 +257,7 @@ def test_a_replica_takes_over(cluster: Cluster, lost: bool) -> None:
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("seen_by", ["nobody", "report", "connection", "another node"])
-def test_a_replica_that_is_started_as_a_primary(declared: bool, seen_by: str, logged_failures: list[str]) -> None:
+def test_a_replica_that_is_started_as_a_primary(declared: bool, seen_by: str, log: list[str]) -> None:
     """It looks like the server that was there before. Primary and a node are lost, and entries that only these had."""
     with cluster_of(0) as cluster, logged_at("warn") as lines:
         redis = cluster.redis
@@ -302,7 +297,6 @@ def test_a_replica_that_is_started_as_a_primary(declared: bool, seen_by: str, lo
         assert any("redis_durable is ignored" in line for line in lines) == (declared and not trusts)
         again = redis.data[STATE].get(b"replicated")
         assert again == (None if seen_by == "nobody" else b"1"), "for good"
-    logged_failures.clear()
 
 
 @pytest.mark.parametrize("leave", [True, False])
@@ -317,9 +311,7 @@ def test_a_durable_redis_needs_nobody(cluster: Cluster, leave: bool) -> None:
     before = cluster.nodes[0].state.cursor
     for node in list(cluster.nodes):
         if leave:
-            cluster.nodes.remove(node)
-            node.stop()
-            cluster.settle()
+            cluster.leave(node)
         else:
             cluster.crash(node)
     cluster.redis.restart()
@@ -420,7 +412,6 @@ def test_a_node_that_has_not_read_the_new_name_yet(cluster: Cluster) -> None:
 
 
 def test_a_node_that_reconnects_reads_on(cluster: Cluster) -> None:
-    """It does not load what it has."""
     cluster.publish(cluster.nodes[0], "a")
     cluster.redis.executed.clear()
     cluster.redis.cut()
@@ -432,8 +423,7 @@ def test_a_node_that_reconnects_reads_on(cluster: Cluster) -> None:
 def test_a_log_that_is_lost_while_a_node_is_about_to_load_it(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is nothing to load then, so an epoch begins."""
     before = cluster.nodes[0].state.cursor.epoch
-    while cluster.nodes:
-        cluster.crash(cluster.nodes[0])
+    cluster.end()
     load = SCRIPTS[3].sha.encode()
     carry_out, times = cluster.redis.scripts[load], itertools.count()
 
@@ -458,8 +448,7 @@ def test_a_new_epoch_begins_with_the_channels_before_an_entry_that_is_no_good(
     node = cluster.nodes[0]
     for name in ("a", "b", "c"):
         cluster.do(node, Create(name, 5000.0))
-    while cluster.nodes:
-        cluster.crash(cluster.nodes[0])
+    cluster.end()
     if how == "cannot be read":
         cluster.redis.data[b"{pushup}:5:log"].rows[1][1][7] = b'{"type":'
     else:
@@ -560,12 +549,7 @@ def test_the_keys_of_a_node_and_of_the_log_are_kept(cluster: Cluster) -> None:
     cluster.redis.restart(dump)
     state = cluster.redis.data[STATE]
     for n in range(2):
-        words = msgspec.json.encode(publish("a", key=f"other{n}"))
-        cluster.redis.run_script(
-            "append",
-            (STATE, b"{pushup}:5:log"),
-            (state[b"epoch"], b"s%d" % n, b"1", words, cluster.redis.history.encode()),
-        )
+        cluster.redis.append(state[b"epoch"], b"s%d" % n, publish("a", key=f"other{n}"))
     for each in cluster.nodes:
         each.connector.is_cut_off = False
     cluster.advance(10.0)
@@ -595,7 +579,7 @@ def test_many_keys_are_kept_in_pieces(cluster: Cluster) -> None:
     assert cluster.publish(new, "a", key="k700") == outcomes[700][0]
 
 
-def test_a_refused_publication_does_not_succeed_later(logged_failures: list[str]) -> None:
+def test_a_refused_publication_does_not_succeed_later(log: list[str]) -> None:
     """A part of the checkpoint is missing, and with a channel less there would have been room for it."""
     with cluster_of(1, channels_limit=1) as cluster:
         node = cluster.nodes[0]
@@ -607,7 +591,6 @@ def test_a_refused_publication_does_not_succeed_later(logged_failures: list[str]
         new = cluster.start()
         cluster.advance(2.0)
         assert cluster.publish(new, "b", key="refused").epoch == epoch_of(cluster) != node.state.cursor.epoch
-    logged_failures.clear()
 
 
 # The mark.
@@ -624,14 +607,13 @@ def disk() -> Disk:
 
 
 @pytest.fixture
-def durable(logged_failures: list[str]) -> Iterator[Cluster]:
+def durable(log: list[str]) -> Iterator[Cluster]:
     """A Redis that syncs each write, and no node yet."""
     cluster = Cluster()
     cluster.redis.info["aof_enabled"] = "1"
     cluster.redis.appendfsync = b"always"
     yield cluster
     cluster.end()
-    logged_failures.clear()
 
 
 @pytest.mark.parametrize("ends", ["stop", "crash"])
@@ -646,9 +628,7 @@ def test_redis_was_put_back_while_no_node_was_running(durable: Cluster, disk: Di
     if ends == "crash":
         durable.crash(node)
     else:
-        durable.nodes.remove(node)
-        node.stop()
-        durable.settle()
+        durable.leave(node)
     assert str(msgspec.json.decode(disk.data or b"", type=Mark)) == str(node.state.cursor)
     durable.redis.restart(dump)
     again = start_on(durable, disk)
@@ -680,14 +660,11 @@ def test_a_node_that_stops_writes_its_mark(durable: Cluster, disk: Disk) -> None
     durable.advance(MARK_SECONDS + 0.1)
     for _ in range(2):  # the first one is written at once
         durable.publish(node, "a")
-    durable.nodes.remove(node)
-    node.stop()
-    durable.settle()
+    durable.leave(node)
     assert str(msgspec.json.decode(disk.data or b"", type=Mark)) == str(node.state.cursor)
 
 
 def test_a_node_that_crashes_writes_nothing_more(durable: Cluster, disk: Disk) -> None:
-    """Not even the mark that is due later."""
     node = start_on(durable, disk)
     durable.advance(MARK_SECONDS + 0.1)
     for _ in range(2):  # the first one is written at once
@@ -698,28 +675,17 @@ def test_a_node_that_crashes_writes_nothing_more(durable: Cluster, disk: Disk) -
     assert disk.data == written
 
 
-def test_a_node_that_does_not_know_its_state_goes_by_its_mark(
-    durable: Cluster, disk: Disk, logged_failures: list[str]
-) -> None:
+def test_a_node_that_does_not_know_its_state_goes_by_its_mark(durable: Cluster, disk: Disk, log: list[str]) -> None:
     """It has failed within an entry. Nothing says that the log has lost that: the order goes on."""
     before = start_on(durable, disk)
     durable.publish(before, "a")
-    durable.nodes.remove(before)
-    before.stop()
-    durable.settle()
+    durable.leave(before)
     node = start_on(durable, disk)
-    epoch, apply = epoch_of(durable), node.node.apply
-
-    def failing(entry: Entry) -> Outcome:
-        node.node.apply = apply  # type: ignore[method-assign]
-        apply(entry)
-        raise RuntimeError("failed within an entry")
-
-    node.node.apply = failing  # type: ignore[method-assign]
+    epoch = epoch_of(durable)
+    node.fail_once()
     node.append(publish("a"))
     durable.advance(3.0)
     assert epoch_of(durable) == epoch
-    logged_failures.clear()
 
 
 @pytest.mark.parametrize("digits", [10, 14])
@@ -776,7 +742,6 @@ def test_what_a_mark_tells_a_new_node(durable: Cluster, disk: Disk, place: str, 
 
 
 def test_an_unreadable_mark_is_reported_and_ignored(durable: Cluster, disk: Disk, logged_failures: list[str]) -> None:
-    """The node starts as one without a mark."""
     node = durable.start()
     durable.publish(node, "a")
     seen = node.cursor

@@ -35,7 +35,7 @@ from pushup.core.limits import Limits
 from pushup.core.machine_rules import LATEST_VERSION
 from pushup.core.snapshot import empty_head
 from pushup.core.state import ReplicatedState
-from pushup.core.state_transfer import head_of_new_epoch, restore
+from pushup.core.state_transfer import restore
 from tests.core.builders import draft, publish
 from tests.core.random_entries import random_commands
 from tests.server.redis_server import RedisClient, RedisServer
@@ -391,16 +391,6 @@ def test_data_that_the_state_has_dropped_is_deleted(log: Log, client: RedisClien
         queue_again = restore(log.load().snapshot)
         assert queue_again.snapshot() == state.snapshot()
     assert len(rows) < 30
-
-
-def test_time_does_not_go_back_in_a_new_epoch(log: Log) -> None:
-    """A new epoch starts at the time of the previous one."""
-    state = ReplicatedState(LIMITS, epoch="e0")
-    state.apply(Entry("e0", 1, 4e9, Create("c")))
-    assert log.now(log.log.begin("", head_of_new_epoch("e1", state))) is True
-    assert log.append(publish("a"), tag="t") == 2
-    assert [entry_of(logged).time for logged in log.entries()] == [4e9]
-    assert log.state().message_count == 1
 
 
 @pytest.mark.parametrize("words", [("DEL", "{pushup}:5:rows"), ("HDEL", "{pushup}:5:rows", "messages/1")])

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote
 
+from conformance.follower import Follower
 from conformance.pushup import ANSWER_FIELDS
 from conformance.registry import must
 from conformance.trial import LONG, Trial
@@ -49,12 +50,10 @@ def merge_channels_in_order(t: Trial) -> None:
     client, names = t.client(), [t.channel() for _ in range(3)]
     for n in range(12):
         client.publish(names[(0, 0, 1, 0, 2, 2, 1, 1, 2, 0, 1, 0)[n]], n)
-    came: list[Any] = []
-    cursor = ""
+    follower = Follower(t, tuple(names))
     for _ in range(13):
-        answer = client.poll(tuple(names), cursor)
-        came, cursor = [*came, *answer.data], answer.cursor
-    t.same("the messages", came, list(range(12)))
+        follower.poll(client)
+    t.same("the messages", follower.data, list(range(12)))
 
 
 @must("POLL-3", "one message")
@@ -63,12 +62,10 @@ def get_a_message_once(t: Trial) -> None:
     client, names = t.client(), (t.channel(), t.channel())
     client.publish(names, "both")
     client.publish(names[0], "one")
-    came: list[Any] = []
-    cursor = ""
+    follower = Follower(t, names)
     for _ in range(4):
-        answer = client.poll(names, cursor)
-        came, cursor = [*came, *answer.data], answer.cursor
-    t.same("the messages", came, ["both", "one"])
+        follower.poll(client)
+    t.same("the messages", follower.data, ["both", "one"])
 
 
 @must("POLL-4", "resume")

@@ -301,7 +301,7 @@ def begin_with_a_cursor(t: Trial) -> None:
         for start in ("", "now"):
             name, reader = t.channel(), t.client()
             if start:
-                client.publish(name, "old")
+                reader.publish(name, "old")  # at its node, so that this has it
             event = reader.stream(name, start, Accept=kind).next()
             t.true(event.id and event == Event(id=event.id), f"expected nothing but a cursor, and {event} came")
             reader.close()
