@@ -1,8 +1,8 @@
 """What the processes of a server do for one publication: wake-ups, system calls, switches and bytes.
 
-One process, several workers, and four nodes that share a log in Redis. Nobody subscribes. `perf` counts calls and bytes (Debian:
-`linux-perf`; it takes root, and a mounted tracefs), in a run of its own, since counting takes time. All processes share
-one processor; Redis has the clients'.
+One process, several workers, and four nodes that share a log in Redis. Nobody subscribes. `perf` counts calls and bytes
+(Debian: `linux-perf`; it takes root, and a mounted tracefs), in a run of its own, since counting takes time. All
+processes share one processor; Redis has the clients'.
 """
 
 from __future__ import annotations
