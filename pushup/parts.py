@@ -177,14 +177,18 @@ def other_connections(settings: Settings) -> tuple[int, int]:
     return backends, RESERVED_CONNECTIONS * (2 if settings.server.operator_listen else 1)
 
 
-def make_authorization(settings: AuthorizationSettings, host: Host) -> Authorization | None:
-    """Who decides which polls are allowed; None if everybody may poll everything. Raises: SettingsError."""
+def make_authorization(settings: AuthorizationSettings, host: Host, lifetime: float) -> Authorization | None:
+    """Who decides which polls are allowed; None if everybody may poll everything. `lifetime`: the longest of a ticket.
+
+    Raises: SettingsError.
+    """
     if not (settings.authorize_url or settings.authorizer):
         return None
     return Authorization(
         _make_authorizer(settings, host),
         tickets=make_tickets(settings, host),
         ticket_seconds=settings.ticket_seconds,
+        limit_seconds=lifetime,
         wall=host.wall,
         random=host.random,
     )

@@ -114,7 +114,8 @@ class PushUpService(InOrder):
         self._host = host
         self._clock: IReactorTime = host.reactor
         self.node = node
-        self._authorization = make_authorization(settings.authorization, host)
+        lifetime = settings.queue.token_lifetime_limit_seconds
+        self._authorization = make_authorization(settings.authorization, host, lifetime)
         self._webhook_sender = make_webhook_sender(settings.webhook, host)
         if self._webhook_sender is not None:
             node.webhook_caller.use(self._webhook_sender, settings.webhook.webhook_at_most)

@@ -105,13 +105,18 @@ class Authorization:
         *,
         tickets: Tickets,
         ticket_seconds: float,
+        limit_seconds: float,
         wall: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
-        """`wall` returns seconds since the epoch, as on the other nodes; `random` a number in [0, 1)."""
+        """`wall` returns seconds since the epoch, as on the other nodes; `random` a number in [0, 1).
+
+        `limit_seconds`: the longest lifetime of a ticket.
+        """
         self._authorizer = authorizer
         self._tickets = tickets
         self._ticket_seconds = ticket_seconds
+        self._limit_seconds = limit_seconds
         self._wall = wall
         self._random = random
         self._is_failing = False
@@ -161,7 +166,7 @@ class Authorization:
     def _grant(self, channels: tuple[str, ...], decision: Decision, issued_at: int) -> Grant:
         now, subject = self._wall(), decision.subject
         seconds = self._ticket_seconds if decision.seconds is None else decision.seconds
-        lifetime = seconds * (1 - EARLY * self._random())
+        lifetime = min(seconds, self._limit_seconds) * (1 - EARLY * self._random())
         expires = max(int(now + lifetime), int(now) + 1)  # whole seconds, and valid for a moment at least
         ticket = self._tickets.seal(channels, issued_at=issued_at, expires=expires, subject=subject)
         return to_read(channels, subject=subject, issued_at=issued_at, valid_until=expires, new_ticket=ticket)

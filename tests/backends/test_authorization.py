@@ -67,12 +67,19 @@ _check: type[Authorizer] = ManualAuthorizer
 class Authorized:
     """An authorization, and its authorizer."""
 
-    def __init__(self, random: Callable[[], float] = lambda: 0.0, ticket_seconds: float = 120.0) -> None:
+    def __init__(
+        self, random: Callable[[], float] = lambda: 0.0, ticket_seconds: float = 120.0, limit_seconds: float = 86_400.0
+    ) -> None:
         self.clock = Clock()
         self.clock.advance(START)
         self.asked = ManualAuthorizer()
         self.authorization = Authorization(
-            self.asked, tickets=Tickets(KEY), ticket_seconds=ticket_seconds, wall=self.clock.seconds, random=random
+            self.asked,
+            tickets=Tickets(KEY),
+            ticket_seconds=ticket_seconds,
+            limit_seconds=limit_seconds,
+            wall=self.clock.seconds,
+            random=random,
         )
 
     def ask(self) -> Outcome:
@@ -178,6 +185,12 @@ def test_how_long_a_ticket_lasts(seconds: float | None, lasting: float) -> None:
     ticket, expires = node.allowed(seconds)
     assert expires == START + lasting
     assert node.expires(ticket, CHANNELS) == expires
+
+
+@pytest.mark.parametrize(("seconds", "lasting"), [(3599.0, 3599), (3600.0, 3600), (3601.0, 3600), (86_400.0, 3600)])
+def test_the_limit(seconds: float, lasting: float) -> None:
+    """No ticket lasts longer than a revocation (`token_lifetime_limit_seconds`), whatever the application says."""
+    assert Authorized(limit_seconds=3600.0).allowed(seconds)[1] == START + lasting
 
 
 def test_a_part_of_a_second() -> None:

@@ -128,6 +128,7 @@ def authorized_poll() -> Work:
             FunctionAuthorizer(lambda channels, headers: True, pool),
             tickets=Tickets(b"a key"),
             ticket_seconds=120.0,
+            limit_seconds=86_400.0,
             wall=clock.seconds,
             random=lambda: 0.0,
         )

@@ -88,7 +88,12 @@ class AuthorizedNode(InMemoryNode):
     def _access(self, node: Node[Any], access: Access, clock: Clock) -> PollAccess:
         self._monotonic = clock
         self.authorization = Authorization(
-            self.application, tickets=self.tickets, ticket_seconds=120.0, wall=self.wall, random=lambda: 0.0
+            self.application,
+            tickets=self.tickets,
+            ticket_seconds=120.0,
+            limit_seconds=86_400.0,
+            wall=self.wall,
+            random=lambda: 0.0,
         )
         return PollAccess(node, access, self.wall, self.authorization, self.limit_bytes)
 
@@ -100,9 +105,11 @@ class AuthorizedNode(InMemoryNode):
             headers["pushup_ticket"] = ticket
         return self.begin("GET", f"/v1/poll?{query}", **headers)
 
-    def ticket(self, *channels: str, subject: str = "", issued_at: int = 0) -> str:
-        """A ticket that is valid from now on."""
-        return self.tickets.seal(channels, issued_at=issued_at, expires=int(self.wall()) + SECONDS, subject=subject)
+    def ticket(self, *channels: str, subject: str = "", issued_at: int | None = None) -> str:
+        """A ticket that is valid from now on; by default it was issued a second ago."""
+        now = int(self.wall())
+        issued_at = now - 1 if issued_at is None else issued_at
+        return self.tickets.seal(channels, issued_at=issued_at, expires=now + SECONDS, subject=subject)
 
     def expiry(self, ticket: str, *channels: str) -> float | None:
         """When a ticket for these channels expires; None if it is not one."""

@@ -73,6 +73,8 @@ class Access:
         self._tokens = tokens
         self.cookie = cookie
         """The name of the cookie that may contain a token; empty: none may."""
+        self.changes = 0
+        """How often the keys were replaced. A grant of no token is good for as long as this stays."""
         self.use_publish_keys(publish_keys)
 
     def use_publish_keys(self, keys: tuple[str, ...]) -> None:
@@ -80,10 +82,12 @@ class Access:
         self._keys = dict(map(read_key, keys))
         self._some_key_polls = any("read" in grant.rights for grant in self._keys.values())
         self._allowed_host: bytes | None = None  # the last that was; which are depends on the keys
+        self.changes += 1
 
     def use_tokens(self, tokens: TokenReader | None, cookie: str) -> None:
         """Accept other tokens."""
         self._tokens, self.cookie = tokens, cookie
+        self.changes += 1
 
     @property
     def verifies_tokens(self) -> bool:

@@ -90,6 +90,7 @@ class Api:
         self._error_responder = error_responder
         self._body_limit_bytes = polls.body_limit_bytes
         self._admitted: _Admitted | None = None  # most requests are complete when they are admitted, and called next
+        self._changes = access.changes  # of the keys, when it was admitted
         polling = Polling(node, polls, poll_access)
         presence = PresenceCalls(node, polls, poll_access)
         publishing = Publishing(node, publication_limits, error_responder, access, publishers, turns)
@@ -139,7 +140,7 @@ class Api:
 
         Raises: PushUpError, when the head is enough to refuse the request.
         """
-        self._admitted = self._find(request)
+        self._admitted, self._changes = self._find(request), self._access.changes
         limit = self._admitted[1].body_limit_bytes
         return self._body_limit_bytes if limit is None else limit
 
@@ -153,6 +154,8 @@ class Api:
         try:
             if admitted is None or admitted[0] is not request:
                 admitted = self._find(request)
+            elif admitted[3].is_of_token or self._changes != self._access.changes:
+                admitted = self._find(request)  # its body took time, or its turn: a token may have ended, or a key gone
         except PushUpError as error:
             self.refuse(error, request, exchange)
             return

@@ -371,7 +371,8 @@ def test_a_message_delivered_too_late(node: AuthorizedNode) -> None:
 def test_each_poll_ends_with_its_own_ticket(node: AuthorizedNode) -> None:
     ends = {}
     for seconds in (30, 10, 20):
-        ticket = node.tickets.seal(("a",), issued_at=0, expires=int(node.clock.seconds()) + seconds, subject="")
+        now = int(node.clock.seconds())
+        ticket = node.tickets.seal(("a",), issued_at=now, expires=now + seconds, subject="")
         ends[seconds] = node.begin_poll("channel=a&timeout=100", ticket)
     for second in range(1, 31):
         node.clock.advance(1.0)

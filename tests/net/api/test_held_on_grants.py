@@ -94,9 +94,10 @@ def test_a_poll_whose_answer_is_due_is_not_ended() -> None:
 def test_what_was_issued_later_stays() -> None:
     """A user who logs in again keeps what was granted after that."""
     node = AuthorizedNode()
-    old = node.begin_poll("channel=a", node.ticket("a", subject="ann", issued_at=99))
-    new = node.begin_poll("channel=a", node.ticket("a", subject="ann", issued_at=100))
-    node.node.held_on_grants.end("sub:ann", issued_before(100))
+    now = int(node.wall())
+    old = node.begin_poll("channel=a", node.ticket("a", subject="ann", issued_at=now - 1))
+    new = node.begin_poll("channel=a", node.ticket("a", subject="ann", issued_at=now))
+    node.node.held_on_grants.end("sub:ann", issued_before(now))
     assert (len(old.responses), len(new.responses)) == (1, 0)
     assert node.node.held_on_grants.names == {"sub:ann"}
 
@@ -140,12 +141,13 @@ class Model:
         self.connected = Connected()
         self.node = self.connected.node
         self.held = self.node.node.held_on_grants
+        self.began = int(self.node.wall())
         self.clients: list[Client] = []
 
     def arrive(self) -> None:
         subject = self.random.choice(("", "ann", "ann", "ben", "cleo"))
         channel = self.random.choice("ab")
-        ticket = self.node.ticket(channel, subject=subject, issued_at=self.random.randrange(100))
+        ticket = self.node.ticket(channel, subject=subject, issued_at=self.began + self.random.randrange(100))
         client = self.connected.server.connect(self.random.choice((None, None, 400)))
         call = self.random.choice((f"poll?timeout={self.random.choice((5, 200))}&", "events?"))
         start = self.random.choice(("", "&cursor=earliest"))
@@ -178,7 +180,7 @@ class Model:
 
     def end(self) -> None:
         name = self.random.choice(("sub:ann", "sub:ben", "sub:", "sub:dee"))
-        self.held.end(name, issued_before(self.random.randrange(120)))
+        self.held.end(name, issued_before(self.began + self.random.randrange(120)))
 
     def check(self) -> None:
         """What is found by name is what connections hold: nothing else, and nothing twice."""

@@ -31,9 +31,15 @@ KEYS = ("ops operator-key-of-this-test operate", "app publisher-key-of-this-test
 class RevokingNode(InMemoryNode):
     """A node whose channels take a token."""
 
-    def __init__(self, *, revocations_limit: int = 100, rules: ChannelRules = ChannelRules("token")) -> None:  # noqa: B008
+    def __init__(
+        self,
+        *,
+        revocations_limit: int = 100,
+        lifetime: float = LIFETIME,
+        rules: ChannelRules = ChannelRules("token"),  # noqa: B008
+    ) -> None:
         verifier = Verifier([issuer(key("HS256"))], lambda: self.clock.seconds())
-        limits = Limits(token_lifetime_limit_seconds=LIFETIME, revocations_limit=revocations_limit)
+        limits = Limits(token_lifetime_limit_seconds=lifetime, revocations_limit=revocations_limit)
         super().__init__(limits=limits, tokens=verifier, publish_keys=KEYS, rules=rules)
 
     def poll(self, text: str, query: str = "channel=user:7&cursor=now") -> RecordingExchange:  # type: ignore[override]
@@ -232,12 +238,48 @@ def test_a_revocation_is_kept_for_as_long_as_tokens_live(node: RevokingNode) -> 
     """Until no token that it revokes can be valid; then it goes."""
     node.revoke(sub="7", issued_before=NOW + AHEAD_SECONDS)
     last = {"iat": NOW + AHEAD_SECONDS - 1, "exp": NOW + AHEAD_SECONDS - 1 + LIFETIME}
+    node.clock.rightNow = last["exp"] + 9.0
+    assert (is_held(node.poll(other(**last))), is_refused(node.poll(mine(**last)))) == (True, True)
     node.clock.rightNow = last["exp"] + 60.0 - 1  # with the largest leeway
     node.say(channel="a")
     assert node.state.revocations.names() == ["sub:7"]
     node.clock.rightNow = NOW + LIFETIME + SLACK_SECONDS + 1
     node.say(channel="a")
     assert node.state.revocations.names() == []
+
+
+@pytest.mark.parametrize("named", [{"sub": "7"}, {"jti": "a"}])
+@pytest.mark.parametrize("is_lowered", [False, True])
+def test_what_lives_longer_than_a_revocation(is_lowered: bool, named: dict[str, Any]) -> None:
+    """It is refused before its revocation goes: that of another node's limit, or from before the limit was lowered."""
+    node = RevokingNode(lifetime=LIFETIME * (5 if is_lowered else 1))
+    long = mine(jti="a", exp=NOW + 9 * LIFETIME)
+    node.revoke(**named)
+    if is_lowered:
+        limits = structs.replace(node.state.limits, token_lifetime_limit_seconds=LIFETIME)
+        node.node.submit(Configure(limits), lambda outcome: None)
+    for seconds in (0, AHEAD_SECONDS, LIFETIME, LIFETIME + SLACK_SECONDS - 1, LIFETIME + SLACK_SECONDS, 8 * LIFETIME):
+        node.clock.rightNow = NOW + seconds
+        node.say(channel="a")
+        assert is_refused(node.poll(long))
+    assert not node.state.revocations.names()
+    assert is_held(node.poll(mine(jti="a", iat=NOW + 7 * LIFETIME, exp=NOW + 9 * LIFETIME)))
+
+
+def test_a_ticket_that_lives_longer_than_a_revocation() -> None:
+    """As one sealed before the limit was lowered by a restart: the application is asked again."""
+    limits = Limits(token_lifetime_limit_seconds=LIFETIME)
+    node = AuthorizedNode(limits=limits)
+    now = int(node.wall())
+    ticket = node.tickets.seal(("a",), issued_at=now, expires=now + 9000, subject="7")
+    assert is_held(node.begin_poll("channel=a&cursor=now", ticket))
+    assert not node.application.asked
+    assert node.call("POST", "/v1/revoke", {"sub": "7"}).status == 200
+    node.advance(LIFETIME + SLACK_SECONDS)
+    node.publish("b")
+    assert not node.state.revocations.names()
+    node.begin_poll("channel=a&cursor=now", ticket)
+    assert len(node.application.asked) == 1
 
 
 @pytest.mark.parametrize("is_published", [True, False])

@@ -14,6 +14,7 @@ from pushup.tokens.verifier import Verifier
 from tests.net.authorized_node import AuthorizedNode
 from tests.net.event_reader import read_chunks, read_events
 from tests.net.in_memory_node import InMemoryNode, RecordingExchange
+from tests.net.in_memory_server import InMemoryServer
 from tests.tokens.evil_tokens import NOW, OTHER_SECRET, SECRET, issuer, token
 
 READER = "reader a-key-of-sixteen-letters read=user:*"
@@ -137,3 +138,64 @@ def test_the_end_of_a_ticket(call: str) -> None:
         node.advance(1)
         node.run()
     assert why_ended(held) == "ticket-expired"
+
+
+# A request is admitted by its head. Until it begins, its key may go, or its token end.
+
+WRITER = "writer another-key-of-16-letters"
+BODIES = {"poll": b'{"channels": ["user:7"]}', "events": b'{"channels": ["user:7"]}'}
+MESSAGE = b'{"channels": ["user:7"], "data": 1}'
+PUBLISHING = {"poll": ["user:7"], "publish": ["user:7"]}
+
+
+def request(call: str, text: str) -> tuple[bytes, bytes]:
+    """Its head and its body."""
+    body = BODIES.get(call, MESSAGE)
+    head = f"POST /v1/{call} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {text}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode(), body
+
+
+@pytest.mark.parametrize("is_pipelined", [False, True])
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        pytest.param(call, text, id=f"{call}-{kind}")
+        for call, key in (("poll", READER), ("events", READER), ("messages", WRITER))
+        for kind, text in (("token", token(pushup=PUBLISHING)), ("key", key.split()[1]))
+    ],
+)
+def test_a_key_that_goes_before_a_request_begins(call: str, text: str, is_pipelined: bool) -> None:
+    """While its body is on its way, or while it waits behind a poll that is held."""
+    node = KeyNode()
+    node.access.use_publish_keys((READER, WRITER))
+    client = InMemoryServer(node.api, clock=node.clock).connect()
+    head, body = request(call, text)
+    if is_pipelined:
+        client.send(b"".join(request("poll", token(number=1))))
+        client.send(head + body)
+    else:
+        client.send(head)
+    node.access.use_publish_keys(("third yet-another-key-of-16-letters",))
+    node.use(OTHER_SECRET)
+    if is_pipelined:
+        node.advance(60)
+        node.run()
+        client.send(b"")
+    else:
+        client.send(body)
+    assert client.replies()[-1].status in (401, 403)
+    assert not node.node.held_on_grants.names
+    assert node.state.cursor.sequence == 0
+
+
+@pytest.mark.parametrize("call", ["poll", "events", "messages"])
+def test_a_token_that_ends_before_a_request_begins(call: str) -> None:
+    node = KeyNode()
+    client = InMemoryServer(node.api, clock=node.clock).connect()
+    head, body = request(call, token(exp=NOW - 9, pushup=PUBLISHING))  # accepted for 10 s longer
+    client.send(head)
+    node.advance(2)
+    client.send(body)
+    reply = client.reply()
+    assert (reply.status, b"token-expired" in reply.body) == (401, True)
+    assert node.state.cursor.sequence == 0
