@@ -447,6 +447,15 @@ def test_a_lease_from_before_the_clock_was_set_back_ends_no_later_than_others(lo
     assert remaining() == [10, 20, 20]
 
 
+def test_vouchers_end(log: Log, client: RedisClient) -> None:
+    """Soon after the first: nodes that still wait vouch again."""
+    log.begin()
+    for node in "ab":
+        log.now(log.log.vouch(node, [node]))
+        assert 0 < client.ask("TTL", "{pushup}:5:vouchers") <= 6
+        client.ask("EXPIRE", "{pushup}:5:vouchers", 3600)
+
+
 def test_a_report_says_the_time_that_an_entry_would_get(log: Log) -> None:
     """It is of the same clock as the times of the entries before and after it."""
     log.begin()
