@@ -101,6 +101,14 @@ _BUGS = (
         why="a node must be cut off within the same second; not measured",
     ),
     Bug(
+        "not-renamed-for-hours",
+        "a lease from before the clock of Redis was set back keeps its log from being renamed until that time",
+        "reading the code",
+        (Edit(f"{AT}/new_cluster.lua", "now, now + 4", "now, '+inf'"),),
+        test="tests/broadcast/redis/test_lua.py::test_a_log_that_a_living_node_follows_keeps_its_cluster",
+        why="it renames no log",
+    ),
+    Bug(
         "run-noticed-by-publishing",
         "when Redis takes another replication id, only nodes that publish notice, and the others do not vouch",
         "reading the code",
