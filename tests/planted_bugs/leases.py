@@ -101,6 +101,21 @@ _BUGS = (
         why="a node must be cut off within the same second; not measured",
     ),
     Bug(
+        "stable-while-stuck-after-a-failover",
+        "a node that cannot read an entry does not wait for the others in a Redis that has taken over",
+        "reading the code",
+        (
+            Edit(
+                f"{AT}/session.py",
+                "        self._confirmations.follows(reading.run)\n        if not self._replica.stuck_at:\n",
+                "        if not self._replica.stuck_at:\n            self._confirmations.follows(reading.run)\n",
+            ),
+        ),
+        test="tests/broadcast/redis/test_agreement.py::"
+        "test_a_node_that_cannot_read_an_entry_waits_for_the_others_after_a_failover",
+        why="Redis must lose the lease of a node that goes on by it; not measured",
+    ),
+    Bug(
         "not-renamed-for-hours",
         "a lease from before the clock of Redis was set back keeps its log from being renamed until that time",
         "reading the code",
