@@ -101,6 +101,14 @@ _BUGS = (
         why="a node must be cut off within the same second; not measured",
     ),
     Bug(
+        "set-back-of-redis-clock",
+        "a node whose report was not answered takes the next reply for the first after the clock of Redis was set back",
+        "reading the code",
+        (Edit(f"{AT}/heartbeat.py", "        was_set |= report.time", "        was_set or report.time"),),
+        test="tests/broadcast/redis/test_redis_clocks.py::test_redis_is_set_back_and_forgets_the_nodes",
+        why="Redis must lose the list of nodes within the same second; not measured",
+    ),
+    Bug(
         "stable-while-stuck-after-a-failover",
         "a node that cannot read an entry does not wait for the others in a Redis that has taken over",
         "reading the code",
