@@ -111,8 +111,8 @@ BUGS = (
         (
             Edit(
                 f"{REDIS}/redis_broadcast.py",
-                "return last if redis_time is None else max(last, redis_time)",
-                "return max(last, self._wall())",
+                "self._heartbeat.redis_time())",
+                "self._wall())",
             ),
         ),
         test=f"{REDIS_TESTS}/test_redis_clocks.py",

@@ -101,6 +101,37 @@ _BUGS = (
         why="a node must be cut off within the same second; not measured",
     ),
     Bug(
+        "set-back-of-redis-clock",
+        "a node whose report was not answered takes the next reply for the first after the clock of Redis was set back",
+        "reading the code",
+        (Edit(f"{AT}/heartbeat.py", "        was_set |= report.time", "        was_set or report.time"),),
+        test="tests/broadcast/redis/test_redis_clocks.py::test_redis_is_set_back_and_forgets_the_nodes",
+        why="Redis must lose the list of nodes within the same second; not measured",
+    ),
+    Bug(
+        "stable-while-stuck-after-a-failover",
+        "a node that cannot read an entry does not wait for the others in a Redis that has taken over",
+        "reading the code",
+        (
+            Edit(
+                f"{AT}/session.py",
+                "        self._confirmations.follows(reading.run)\n        if not self._replica.stuck_at:\n",
+                "        if not self._replica.stuck_at:\n            self._confirmations.follows(reading.run)\n",
+            ),
+        ),
+        test="tests/broadcast/redis/test_agreement.py::"
+        "test_a_node_that_cannot_read_an_entry_waits_for_the_others_after_a_failover",
+        why="Redis must lose the lease of a node that goes on by it; not measured",
+    ),
+    Bug(
+        "not-renamed-for-hours",
+        "a lease from before the clock of Redis was set back keeps its log from being renamed until that time",
+        "reading the code",
+        (Edit(f"{AT}/new_cluster.lua", "now, now + 4", "now, '+inf'"),),
+        test="tests/broadcast/redis/test_lua.py::test_a_log_that_a_living_node_follows_keeps_its_cluster",
+        why="it renames no log",
+    ),
+    Bug(
         "run-noticed-by-publishing",
         "when Redis takes another replication id, only nodes that publish notice, and the others do not vouch",
         "reading the code",

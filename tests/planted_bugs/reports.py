@@ -340,6 +340,22 @@ _BUGS = (
         why=WHY,
     ),
     Bug(
+        "vouchers-for-good",
+        "a node counts as vouching although it has followed another server since",
+        "reading the code",
+        (Edit(f"{AT}/vouch.lua", "    redis.call('EXPIRE', KEYS[3], 6)\n", ""),),
+        test="tests/broadcast/redis/test_clusters.py::test_a_voucher_of_a_node_that_has_followed_another_primary_since",
+        why="its Sentinels agree",
+    ),
+    Bug(
+        "vouchers-last-as-long-as-the-clock-says",
+        "a voucher from before the clock of Redis was set back counts until that time",
+        "reading the code",
+        (Edit(f"{AT}/vouch.lua", " or left > 6 then", " then"),),
+        test="tests/broadcast/redis/test_lua.py::test_vouchers_end_together",
+        why="its Sentinels agree",
+    ),
+    Bug(
         "rename-goes-back-in-time",
         "the entry that renames an epoch has the time of Redis even if that was set back",
         "reading the code",

@@ -4,7 +4,8 @@
 -- (JSON), the number of rows, cluster, the sequence before its first entry, the format, the tag of the last entry in the log
 -- ('' for any).
 -- Fails if the log has another format by now. Returns 1, or 0 if another node has replaced that epoch, if an entry has come
--- since, or if the new rows are not all there.
+-- since, or if the new rows are not all there. In another run than the caller's it notes that of the caller: then nobody
+-- follows the epoch before all have vouched for it. No loss stays unknown, for a new epoch tells everybody.
 local format = redis.call('GET', KEYS[6])
 if format and format ~= ARGV[10] then
   return {err = 'FORMAT the message log has format ' .. format}

@@ -92,7 +92,7 @@ class Heartbeat:
         self._asked_at = -math.inf  # when it was sent, by `uptime`
         # Epochs, and since when this node knows that clients have cursors of them; -inf for those that it has followed.
         self._epochs: dict[str, float] = {}
-        self._redis_ahead: float | None = None  # by this the clock of Redis is ahead of `uptime`
+        self._redis_ahead = -math.inf  # by this at least the clock of Redis is ahead of `uptime`
         self._incomplete_at = -math.inf  # when Redis last did not know all leases
         self.members: list[Member] = []
         """The nodes that are alive, by id, as of the last report."""
@@ -178,12 +178,12 @@ class Heartbeat:
             del self._epochs[next(iter(self._epochs))]
         return self._epochs.setdefault(epoch, now)
 
-    def redis_time(self) -> float | None:
+    def redis_time(self) -> float:
         """The time in Redis now, seconds since the epoch: that of the last report and what has passed since.
 
-        Early by the time that the reply took. None before the first report.
+        Early by the time that the reply took. -inf before the first report.
         """
-        return None if self._redis_ahead is None else self._uptime() + self._redis_ahead
+        return self._uptime() + self._redis_ahead
 
     def find_end(self, on_end: OnEnd) -> None:
         """Call back with the end of the log, as the next report finds it."""
@@ -204,8 +204,10 @@ class Heartbeat:
             was_replicated=self._durability.is_disproved,
         )
         now = self._uptime()
-        # If the clock of Redis was set forward, it may have ended the lease of a node that still goes by it.
+        # If the clock of Redis was set forward, it may have ended the lease of a node that still goes by it. If it was
+        # set back, a report whose reply was lost has the time of an earlier one.
         was_set = report.time - self._answered > now - self._asked_at + MARGIN_SECONDS
+        was_set |= report.time - asked_at < self._redis_ahead - MARGIN_SECONDS
         self._answered, self._asked_at = report.time, asked_at
         self._metrics.reported(commands, now - asked_at, report.tail)
         was_living = report.complete

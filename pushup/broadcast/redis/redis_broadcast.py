@@ -172,8 +172,7 @@ class RedisBroadcast:
         self._confirmations.confirm(ack, cursor, seconds, on_confirmation)
 
     def now(self) -> float:
-        last, redis_time = self._replica.follower.state.time, self._heartbeat.redis_time()
-        return last if redis_time is None else max(last, redis_time)
+        return max(self._replica.follower.state.time, self._heartbeat.redis_time())
 
     def find_end(self, on_end: OnEnd) -> None:
         self._heartbeat.find_end(on_end)

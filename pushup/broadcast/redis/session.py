@@ -210,7 +210,6 @@ class Session:
         """This node has caught up: publications are appended from now on. Whether Redis takes them is seen then."""
         self._commands = commands
         self._metrics.follows(commands)
-        self._confirmations.follows(reading.run)
         place, self._followed = self._followed, (reading.connection.server, reading.run)
         if place != self._followed or not self._outage_log.has_open_outage:
             _log.info(
@@ -225,6 +224,7 @@ class Session:
 
         Raises: CannotApply, Diverged, ErrorReply, Lost, NotUnderstood, VersionTooNew.
         """
+        self._confirmations.follows(reading.run)
         if not self._replica.stuck_at:
             self._accept_commands(reading, commands)
         heartbeat = Deferred.fromCoroutine(self._heartbeat.run(commands, reading, self._try_to_write))

@@ -2,6 +2,8 @@
 -- KEYS: state, log, vouchers. ARGV: the tag of the last entry, the tag of this one, command (JSON), then name and value of
 -- each field of the state that changes with it.
 -- Returns 1, or 0 if there is another entry by now.
+-- In another run than the caller's, too, the log may still end there: whoever goes on in that run changes the tag. The run
+-- beside the entry is the caller's then, or an earlier one, so nobody goes on before all have vouched for this one.
 local state = redis.call('HMGET', KEYS[1], 'sequence', 'time', 'tag')
 if state[3] ~= ARGV[1] then
   return 0

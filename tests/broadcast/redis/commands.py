@@ -163,6 +163,11 @@ class Commands:
         self._data.expires[key] = self.now() + int(seconds)
         return 1
 
+    def _ttl(self, key: bytes) -> int:
+        if key not in self._data:
+            return -2
+        return round(self._data.expires[key] - self.now()) if key in self._data.expires else -1
+
     def _type(self, key: bytes) -> bytes:
         kinds = {bytes: b"string", dict: b"hash", SortedSet: b"zset", Stream: b"stream"}
         return kinds[type(self._data[key])] if key in self._data else b"none"

@@ -11,6 +11,7 @@ import pytest
 from twisted.logger import ILogObserver, globalLogPublisher
 
 from pushup.broadcast.redis.leader import SETTLED_SECONDS, STUCK_SECONDS
+from pushup.broadcast.redis.log import LEASE_SECONDS
 from pushup.broadcast.redis.records import NodeReport
 from pushup.broadcast.redis.session import STUCK_RETRY_SECONDS
 from pushup.core.commands import Create, Entry, Outcome, Upgrade
@@ -22,7 +23,9 @@ from tests.broadcast.redis.following_nodes import Cluster, FollowingNode, cluste
 from tests.core.builders import ids, poll, publish
 from tests.next_version import NEXT_VERSION, next_version
 
-STATE, LOG, MEMBERS, LOADS = (b"{pushup}:5:" + name for name in b"state log members loads".split())
+STATE, LOG, LEASES, MEMBERS, LOADS, VOUCHERS = (
+    b"{pushup}:5:" + name for name in b"state log leases members loads vouchers".split()
+)
 
 
 @pytest.fixture
@@ -308,8 +311,13 @@ def test_a_report_of_a_newer_release_is_read(cluster: Cluster, logged_failures: 
 
 def append(cluster: Cluster, command: bytes) -> None:
     """Append this to the log, whatever it is."""
-    keys, after = (STATE, LOG, b"{pushup}:5:vouchers"), cluster.redis.data[STATE][b"tag"]
+    keys, after = (STATE, LOG, VOUCHERS), cluster.redis.data[STATE][b"tag"]
     assert cluster.redis.run_script("switch", keys, (after, b"odd", command)) == 1
+
+
+def voucher(cluster: Cluster) -> bytes:
+    """That of a node which knows no other."""
+    return msgspec.json.encode({"run": cluster.redis.whole_run, "known": []})
 
 
 def append_unreadable(cluster: Cluster) -> None:
@@ -417,6 +425,30 @@ def test_a_node_that_cannot_read_an_entry_notices_a_fork(log: list[str]) -> None
         is_back: bool = node.follows
         assert is_back
         assert [gap.reason for gap in node.poll(poll("a", cursor=seen)).gaps] == ["lost"]
+
+
+def test_a_node_that_cannot_read_an_entry_waits_for_the_others_after_a_failover(
+    cluster: Cluster, log: list[str]
+) -> None:
+    """The Redis that takes over may have lost the lease of a node that does not know that yet, and says what it has."""
+    cluster.advance(LEASE_SECONDS + 1.0)
+    node, behind = cluster.nodes
+    cluster.links_of(behind)[0].blind = True
+    received = node.confirm("stable", cluster.publish(node, "a"), 30.0)
+    append_unreadable(cluster)
+    cluster.advance(STUCK_RETRY_SECONDS - 0.1)
+    assert not node.follows
+    failed_at = cluster.clock.seconds()
+    cluster.redis.restart()
+    for key in (LEASES, MEMBERS):
+        del cluster.redis.data[key][behind.broadcast.node_id.encode()]
+    behind.connector.is_cut_off = True
+    cluster.redis.execute([b"HSET", VOUCHERS, behind.broadcast.node_id.encode(), voucher(cluster)])
+    while behind.broadcast.is_current:
+        assert received == []
+        cluster.advance(0.05)
+    assert cluster.clock.seconds() > failed_at + 1.0
+    assert [member.id for member in node.node.members()] == ["node0"]
 
 
 @pytest.mark.interpreted

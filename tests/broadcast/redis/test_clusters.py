@@ -22,7 +22,7 @@ from tests.broadcast.stepped_helpers import AtOnce
 from tests.core.builders import gaps, ids, poll, publish
 from tests.net.observed_log import logged_at
 
-STATE = b"{pushup}:5:state"
+STATE, VOUCHERS = b"{pushup}:5:state", b"{pushup}:5:vouchers"
 FORMAT_KEY = b"{pushup}:state"
 KEPT = (STATE, b"{pushup}:5:log", b"{pushup}:5:rows")
 """All but who is there."""
@@ -220,6 +220,27 @@ def test_two_primaries_tell_a_client_that_changes_nodes_once(here: Place, other:
         assert gaps(new.poll(poll("a", cursor=told))) == []
     here.advance(OUTDATED_SECONDS)
     cursor_at(old, told)
+
+
+def test_a_voucher_of_a_node_that_has_followed_another_primary_since(here: Place, other: Place) -> None:
+    """Two Sentinels disagree. It knows more by then, and cannot tell: it dies, with that other primary."""
+    first, second = here.nodes
+    seen = second.cursor
+    promoted = other.redis = FakeRedis(here.clock)
+    promoted.data.update(copy.deepcopy(dict(here.redis.data)))
+    promoted.run = "promoted"
+    second.connector.is_cut_off = True
+    here.redis.restart()
+    here.advance(1.0)
+    assert b"node0" in here.redis.data[VOUCHERS]
+    here.lead_to(first, promoted)
+    here.advance(VOUCH_SECONDS + 2.0)
+    here.publish(first, "a", data='"acknowledged"')
+    here.crash(first)
+    second.connector.is_cut_off = False
+    here.advance(VOUCH_SECONDS + 3.0)
+    assert follows(second)
+    assert gaps(second.poll(poll("a", cursor=seen))) == [("a", "lost")]
 
 
 def test_an_older_copy_of_the_log_is_of_the_same_cluster(here: Place) -> None:

@@ -45,10 +45,10 @@ class ReadLog:
         (result,) = results
         return result.value if isinstance(result, Failure) else result
 
-    def append(self, *commands: Any) -> list[Any]:
+    def append(self, *commands: Any, epoch: str = "e1") -> list[Any]:
         replies: list[Any] = []
         for n, command in enumerate(commands):
-            self.log.append("e1", f"t{n}", command, replies.append)
+            self.log.append(epoch, f"t{n}", command, replies.append)
         self.redis.settle()
         return replies
 
@@ -281,6 +281,30 @@ def test_nothing_is_appended_in_another_run_of_redis(log: ReadLog) -> None:
     log.redis.follows = "another"
     assert log.append(publish("a")) == [0]
     assert log.now(log.log.tail()).sequence == 0
+
+
+@pytest.mark.parametrize("how", ["goes on", "begins"])
+def test_an_epoch_that_a_node_names_in_another_run_is_not_followed_there(log: ReadLog, how: str) -> None:
+    """Before all have vouched, that is: it notes the run that the node knows. It fits only if nobody was faster."""
+    old = log.log.run
+    log.redis.follows = "another"
+    here = RedisLog(log.redis.link().connection, "pushup")
+    log.now(here.prepare())
+
+    def name(by: RedisLog, epoch: str) -> bool:
+        if how == "goes on":
+            return bool(log.now(by.switch(b"e1", epoch, Continue(epoch), epoch=epoch, run=by.run)))
+        return bool(log.now(by.begin("e1", empty_head(epoch, Limits()), cluster="e1", after=b"e1")))
+
+    before = log.redis.dump()
+    assert name(log.log, "e2")
+    assert log.now(here.tail()).run == old != here.run
+    assert isinstance(log.now(log.log.vouch("a", ["a"])), ErrorReply)
+    assert log.append(publish("a"), epoch="e2") == [0]
+    log.redis.data = before
+    assert name(here, "e3")
+    assert not name(log.log, "e2")
+    assert log.now(here.tail()).run == here.run
 
 
 def test_who_vouches(log: ReadLog) -> None:

@@ -56,6 +56,33 @@ def test_a_lease_without_what_its_node_has_reported(redis: FakeRedis) -> None:
     assert (complete, members) == (0, [b"N"])
 
 
+@pytest.mark.parametrize("set_back", [0.0, 3600.0])
+def test_vouchers_end_together(redis: FakeRedis, set_back: float) -> None:
+    """6 s after the first, though another node vouches all the time; also if the clock is set back meanwhile."""
+
+    def vouch(node: bytes) -> list[bytes]:
+        run, voucher = redis.history.encode(), b"{}"
+        vouchers: list[bytes] = redis.run_script("vouch", (STATE, MEMBERS, VOUCHERS), (node, voucher, run))[2][::2]
+        return vouchers
+
+    assert vouch(b"m") == [b"m"]
+    redis.skew = -set_back
+    for _ in range(5):
+        assert vouch(b"n") == [b"m", b"n"]
+        redis.clock.advance(1.0)
+    redis.clock.advance(1.0)
+    redis.execute([b"PING"])
+    assert vouch(b"n") == [b"n"]
+
+
+@pytest.mark.parametrize(("ends", "is_renamed"), [(-1, True), (0, False), (3, False), (60, True), (3600, True)])
+def test_a_log_that_a_living_node_follows_keeps_its_cluster(redis: FakeRedis, ends: int, is_renamed: bool) -> None:
+    """A lease that ends later than any can was given before the clock was set back, and its node may be gone."""
+    redis.data = {STATE: {b"epoch": b"e", b"cluster": b"e"}, LEASES: SortedSet({b"m": redis.now() + ends})}
+    assert redis.run_script("new_cluster", (STATE, LEASES), (b"c",)) == (b"e" if is_renamed else 0)
+    assert redis.data[STATE][b"cluster"] == (b"c" if is_renamed else b"e")
+
+
 @pytest.mark.parametrize(("before", "after"), [(b"5", b"1000000000.250000"), (b"1000000009.5", b"1000000009.500000")])
 def test_the_time_of_an_entry(redis: FakeRedis, before: bytes, after: bytes) -> None:
     """That of Redis with its fraction, and never before the entry before; also of one that renames the epoch."""

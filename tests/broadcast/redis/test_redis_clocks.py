@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from twisted.internet.error import ConnectionDone
 
 from pushup.broadcast.redis.heartbeat import EPOCHS_LIMIT, REPORT_SECONDS
 from pushup.broadcast.redis.log import LEASE_SECONDS
@@ -17,6 +18,7 @@ from tests.broadcast.redis.following_nodes import START, Cluster, FollowingNode
 from tests.core.builders import gaps, ids, poll
 
 HOUR = 3600.0
+LEASES, MEMBERS = b"{pushup}:5:leases", b"{pushup}:5:members"
 
 
 @pytest.fixture
@@ -130,8 +132,32 @@ def test_a_living_node_keeps_its_lease_when_redis_is_set_back(cluster: Cluster) 
     for link in cluster.redis.links:
         link.stuck = False
     assert received == []
-    cluster.advance(1.0)
+    cluster.advance(LEASE_SECONDS)
     assert received == [Confirmation("stable", nodes=2)]
+
+
+def test_redis_is_set_back_and_forgets_the_nodes(cluster: Cluster, log: list[str]) -> None:
+    """The node that reports first gets no reply: with its next report, it may be the only one that Redis knows."""
+    cluster.advance(LEASE_SECONDS + 1.0)
+    node, behind = cluster.nodes
+    cluster.stick(behind)
+    received = node.confirm("stable", cluster.publish(node, "a"), 30.0)
+    cluster.redis.skew = -60.0
+    for key in (LEASES, MEMBERS):
+        del cluster.redis.data[key]
+    (link,) = [link for link in cluster.links_of(node) if not link.requests]
+    while not link.requests:
+        cluster.clock.advance(0.05)
+    link.execute_next()
+    assert LEASES in cluster.redis.data
+    for link in cluster.links_of(node):
+        link.end(ConnectionDone())
+    while behind.broadcast.is_current:
+        assert received == []
+        cluster.advance(0.05)
+    assert [member.id for member in node.node.members()] == ["node0"]
+    cluster.advance(LEASE_SECONDS)
+    assert received == [Confirmation("stable", nodes=1)]
 
 
 def test_time_ranges_end_by_the_clock_of_redis(cluster: Cluster) -> None:

@@ -447,6 +447,26 @@ def test_a_lease_from_before_the_clock_was_set_back_ends_no_later_than_others(lo
     assert remaining() == [10, 20, 20]
 
 
+def test_a_log_is_given_to_another_cluster_when_all_leases_have_ended(log: Log, client: RedisClient) -> None:
+    """One that no node can have by the present clock does not count."""
+    log.begin()
+    now = int(client.ask("TIME")[0])
+    client.ask("ZADD", "{pushup}:5:leases", now + 3, "living", now + 3600, "dead")
+    assert log.now(log.log.new_cluster("c1")) is None
+    client.ask("ZREM", "{pushup}:5:leases", "living")
+    assert log.now(log.log.new_cluster("c1")) == "e1"
+    assert log.tail().cluster == "c1"
+
+
+def test_vouchers_end(log: Log, client: RedisClient) -> None:
+    """Soon after the first: nodes that still wait vouch again."""
+    log.begin()
+    for node in "ab":
+        log.now(log.log.vouch(node, [node]))
+        assert 0 < client.ask("TTL", "{pushup}:5:vouchers") <= 6
+        client.ask("EXPIRE", "{pushup}:5:vouchers", 3600)
+
+
 def test_a_report_says_the_time_that_an_entry_would_get(log: Log) -> None:
     """It is of the same clock as the times of the entries before and after it."""
     log.begin()
