@@ -207,5 +207,5 @@ class _Body(Protocol):
             self.whole.errback(ResponseFailed([reason]))
 
     def _abort(self) -> None:
-        assert self.transport is not None
-        self.transport.loseConnection()
+        transport: Any = self.transport
+        transport.stopProducing()  # `loseConnection` reads on until the other end has closed TLS as well

@@ -123,8 +123,6 @@ def restore(path: Path, target: Path) -> Contents:
         raise JournalError(f"{target} is a directory; append a file name")
     wal = target.with_name(target.name + "-wal")
     if target.exists() or wal.exists():
-        if target.exists():
-            _open(target).close()  # says so if a server uses it
         raise JournalError(f"{target} or {wal.name} exists already: stop its server, and move both away; not the mark")
     contents = verify(path)
     with _new_file(target) as new, closing(_connect(path)) as source, closing(_connect(new)) as database:
@@ -152,7 +150,11 @@ def _new_file(path: Path) -> Iterator[Path]:
     try:
         yield new
         sync(new)
-        os.link(new, path)  # and does not replace another
+        try:
+            os.link(new, path)  # and does not replace another
+        except OSError:  # the file system has no hard links, or something has the name
+            path.touch(exist_ok=False)
+            new.replace(path)
     except FileExistsError:
         raise JournalError(f"{path} exists already; choose another path") from None
     except msgspec.DecodeError as error:

@@ -114,7 +114,11 @@ class Turns:
         """The next turn."""
         if self._link.is_open:
             self._done = units
-            self.do(steps)
+            try:
+                self.do(steps)
+            except Exception:
+                self._link.abort("what it sent could not be taken")
+                raise
 
 
 async def restored(snapshot: Snapshot, pace: Pace) -> ReplicatedState:

@@ -7,6 +7,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from ipaddress import ip_address
 
 from twisted.internet.interfaces import IReactorFDSet, IReactorTime, IReadDescriptor
@@ -151,6 +152,21 @@ def address_of(sock: socket.socket) -> str:
     return f"[{name[0]}]:{name[1]}" if sock.family == socket.AF_INET6 else f"{name[0]}:{name[1]}"
 
 
+class SocketFile:
+    """The path of a Unix socket that was just opened."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file = os.stat(path)
+
+    def remove(self) -> None:
+        """Remove it, unless it is the next server's by now, or gone."""
+        with suppress(OSError):
+            now = os.stat(self._path)  # the next server's may have got the same number, but later
+            if os.path.samestat(now, self._file) and now.st_mtime_ns == self._file.st_mtime_ns:
+                os.unlink(self._path)
+
+
 @implementer(IReadDescriptor)
 class Listener:
     """Passes each accepted socket, made non-blocking, to `accepted`, from `start` until `close`."""
@@ -166,7 +182,7 @@ class Listener:
     ) -> None:
         """`is_shared`: other processes accept on this very socket."""
         self._socket = sock
-        self._is_shared = is_shared
+        self._file = SocketFile(sock.getsockname()) if sock.family == socket.AF_UNIX and not is_shared else None
         self._accepts = SHARED_ACCEPTS if is_shared else ACCEPTS
         self._reactor = reactor
         self._clock = clock
@@ -181,16 +197,14 @@ class Listener:
 
     def close(self) -> None:
         """Remove a Unix socket's path, and stop accepting. Clients that wait are accepted first, or the kernel would
-        reset their connections."""
+        reset their connections: nobody may be left who accepts on this socket."""
         if self._closed:
             return
         self._closed = True
         self._reactor.removeReader(self)
-        if not self._is_shared:
-            path = self._socket.getsockname() if self._socket.family == socket.AF_UNIX else None
-            if path is not None and os.path.exists(path):
-                os.unlink(path)
-            self._accept(BACKLOG)
+        if self._file is not None:
+            self._file.remove()
+        self._accept(BACKLOG)
         self._socket.close()
 
     # What the reactor calls.

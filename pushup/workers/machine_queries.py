@@ -13,6 +13,7 @@ from msgspec import Raw, Struct, structs
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
+from pushup.core.errors import PushUpError, Unavailable
 from pushup.metrics import MetricsPage
 from pushup.net.api.node_interface import ServerView
 from pushup.workers import control_protocol
@@ -144,8 +145,11 @@ class ServerQueries:
         else:
             on_counts([])
 
-    def set_out(self, is_out: bool, on_done: Callable[[], None]) -> None:
-        self._ask(Question(next(self._numbers), (), is_out), lambda _: on_done())
+    def set_out(self, is_out: bool, on_done: Callable[[PushUpError | None], None]) -> None:
+        why = "the server's parent process does not answer; once it runs again it does this, or else restart the server"
+        self._ask(
+            Question(next(self._numbers), (), is_out), lambda bodies: on_done(None if bodies else Unavailable(why))
+        )
 
     def _ask(self, question: Question, on_answers: OnAnswers) -> None:
         if self._is_alone:
@@ -161,15 +165,18 @@ class ServerQueries:
         self._send(control_protocol.frame(Answer(question.number, self._own(question))))
 
     def answered(self, answers: Answers) -> None:
-        """The parent has all answers; if no worker answered in time, or the parent does not, there is this one."""
+        """The parent has all answers; if no worker answered in time, or the parent does not, there is this one. It does
+        not leave the rotation, or come back, while the parent hangs: the others would not."""
         asked = self._asked.pop(answers.number, None)
         if asked is None:
             return  # the parent was late, or has ended
         question, on_answers, deadline = asked
-        if deadline.active():
+        is_late = not deadline.active()
+        if not is_late:
             deadline.cancel()
         try:
-            on_answers(answers.bodies or {self._name: self._own(question)})
+            is_refused = is_late and question.is_out is not None
+            on_answers({} if is_refused else answers.bodies or {self._name: self._own(question)})
         except Exception:
             _log.failure("could not answer a request that needs data from all workers")
 

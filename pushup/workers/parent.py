@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from msgspec import structs
@@ -15,7 +13,7 @@ from twisted.logger import Logger
 
 from pushup.broadcast.hub.hub import Hub
 from pushup.host.host import Host
-from pushup.net.listener import address_of, bind_socket, open_socket, open_sockets
+from pushup.net.listener import SocketFile, address_of, bind_socket, open_socket, open_sockets
 from pushup.net.wait import STRATEGIES
 from pushup.parts import make_local_broadcast
 from pushup.service import FLUSH_SECONDS
@@ -118,7 +116,7 @@ class ReservedAddresses(Service):
     def __init__(self, wanted: tuple[str, ...]) -> None:
         self._wanted = wanted
         self._sockets: list[socket.socket] = []
-        self._files: list[tuple[str, os.stat_result]] = []  # of Unix sockets
+        self._files: list[SocketFile] = []
         self.addresses: list[str] = []
 
     def shared(self) -> list[socket.socket]:
@@ -131,7 +129,7 @@ class ReservedAddresses(Service):
         self._sockets = open_sockets(self._wanted, reserve)
         self.addresses = [address_of(sock) for sock in self._sockets]
         paths = [address.removeprefix("unix:") for address in self.addresses if address.startswith("unix:")]
-        self._files = [(path, os.stat(path)) for path in paths]
+        self._files = [SocketFile(path) for path in paths]
 
     def free_ports(self) -> None:
         """Let the next server have each address as soon as the workers have stopped listening there.
@@ -145,11 +143,8 @@ class ReservedAddresses(Service):
         super().stopService()
         for sock in self._sockets:
             sock.close()
-        for path, file in self._files:
-            with suppress(OSError):
-                now = os.stat(path)  # the next server's may have got the same number, but later
-                if os.path.samestat(now, file) and now.st_mtime_ns == file.st_mtime_ns:
-                    os.unlink(path)
+        for file in self._files:
+            file.remove()
 
 
 def reserve(address: str) -> socket.socket:

@@ -87,7 +87,11 @@ class SocketTransport:
     def writable(self) -> None:
         self._is_blocked = False
         self._want()
-        self._flush()
+        try:
+            self._flush()
+        except Exception:
+            self._link.abort("nothing could be sent to it")
+            raise
 
     def lost(self) -> None:
         self._end(ConnectionLost())
@@ -108,8 +112,8 @@ class SocketTransport:
                 sent = 0
             except (BrokenPipeError, ConnectionResetError):
                 sent = len(data)  # the other end is closed; what it has sent before is still read
-            except OSError:
-                self.lost()
+            except OSError as error:
+                self._link.abort(f"writing to it failed: {error.strerror}")
                 return
             self._unsent = [data[sent:]] if sent < len(data) else []
             self._unsent_bytes = len(data) - sent

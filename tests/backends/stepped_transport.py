@@ -4,16 +4,13 @@ from __future__ import annotations
 
 
 class SteppedTransport:
-    """Counts how often it was closed."""
+    """Counts how often it was closed at once."""
 
     def __init__(self) -> None:
         self.closings = 0
 
     def loseConnection(self) -> None:
-        self.closings += 1
-
-    def abortConnection(self) -> None:
-        self.closings += 1
+        """With TLS, the other end may go on sending."""
 
     def stopProducing(self) -> None:
         self.closings += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -239,11 +241,48 @@ def test_restoring_replaces_nothing(copy: Path, tmp_path: Path) -> None:
             restore(copy, tmp_path / "journal")
         (tmp_path / name).unlink()
     server = JournalFile(tmp_path / "journal")
-    with pytest.raises(JournalError, match="in use"):
+    with pytest.raises(JournalError, match="exists already: stop its server"):
         restore(copy, tmp_path / "journal")
     server.close()
     with pytest.raises(JournalError, match="exists already"):
         restore(copy, tmp_path / "journal")
+
+
+def test_restoring_changes_nothing_that_is_there(copy: Path, tmp_path: Path) -> None:
+    """Nor moves what is in a `-wal` file into its journal."""
+    server = JournalFile(tmp_path / "used")
+    server.found(EPOCH)
+    files = {name: (tmp_path / f"used{name}").read_bytes() for name in ("", "-wal")}
+    server.close()
+    assert files["-wal"]
+    for name, data in files.items():
+        (tmp_path / f"journal{name}").write_bytes(data)
+    with pytest.raises(JournalError, match="exists already"):
+        restore(copy, tmp_path / "journal")
+    assert {name: (tmp_path / f"journal{name}").read_bytes() for name in files} == files
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_file_system_without_hard_links(
+    state: ReplicatedState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    """A copy appears there as well, and replaces no file that was there first."""
+
+    def link(new: Path, path: Path) -> None:
+        raise OSError(error, os.strerror(error))
+
+    def lines(path: Path) -> Iterator[bytes]:
+        yield b"\n".join(lines_of(state)) + b"\n"
+        path.write_bytes(b"another")
+
+    monkeypatch.setattr(os, "link", link)
+    path = tmp_path / "copy"
+    write_copy(path, (line + b"\n" for line in lines_of(state)))
+    assert verify(path).has_digest
+    path.unlink()
+    with pytest.raises(JournalError, match="exists already"):
+        write_copy(path, lines(path))
+    assert ([*tmp_path.iterdir()], path.read_bytes()) == ([path], b"another")
 
 
 @pytest.mark.parametrize("target", ["", ".", "..", "/"])

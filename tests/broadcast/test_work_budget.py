@@ -97,6 +97,7 @@ class Work:
     def __init__(self) -> None:
         self.clock = TurnClock()
         self.done: list[list[int]] = [[]]
+        self.fails = False
         self.link = Link(self._received, lambda reason: None)
         self.sender = Link(lambda body: None, lambda reason: None)
         self.end, _ = join(self.sender, self.link, self.clock)
@@ -108,6 +109,8 @@ class Work:
     def _steps(self, sizes: Iterable[int]) -> Iterator[int]:
         for units in sizes:
             yield units
+            if self.fails:
+                raise ValueError("a bug")
             self.done[-1].append(units)
 
     def arrives(self, *sizes: int) -> None:
@@ -180,3 +183,16 @@ def test_work_of_a_link_that_has_ended_is_not_done() -> None:
     work.next_turn()
     assert work.done == [[1000], []]
     assert work.clock.getDelayedCalls() == []
+
+
+def test_work_that_cannot_be_done_ends_the_link() -> None:
+    """In a later turn as well: otherwise it would be held for ever, while both processes go on."""
+    work = Work()
+    work.arrives(1000, 1000)
+    work.fails = True
+    with pytest.raises(ValueError, match="a bug"):
+        work.next_turn()
+    assert (work.link.is_open, work.link.was_aborted) == (False, True)
+    work.next_turn()
+    assert work.done == [[1000], [], []]
+    assert not work.end.peer.is_reading

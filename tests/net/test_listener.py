@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -191,12 +192,27 @@ def test_closing_removes_the_path_of_its_own_socket(tmp_path: Path, is_shared: b
     assert (sock.is_closed, path.exists(), door.reactor.readers) == (True, stays, [])
 
 
-@pytest.mark.parametrize(("is_shared", "accepted"), [(False, 300), (True, 0)])
-def test_closing_accepts_those_who_wait(is_shared: bool, accepted: int) -> None:
-    """Their connections would be reset. On a socket that processes share, others accept them."""
+def test_closing_leaves_the_path_of_the_next_server(tmp_path: Path) -> None:
+    """Somebody had removed that of the first one."""
+    path = tmp_path / "sock"
+    path.touch()
+    first = Door(Listening(str(path)))
+    path.unlink()
+    path.touch()
+    os.utime(path, (1, 1))  # at another time: the file system may give it the number of the first one's
+    second = Door(Listening(str(path)))
+    first.listener.close()
+    assert path.exists()
+    second.listener.close()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_closing_accepts_those_who_wait(is_shared: bool) -> None:
+    """Their connections would be reset. Others that share the socket may be closing it, too."""
     door = Door(Listening(clients=300), is_shared=is_shared)
     door.listener.close()
-    assert len(door.accepted) == accepted
+    assert len(door.accepted) == 300
     assert not any(sock.is_blocking or sock.is_closed for sock in door.accepted)
 
 
@@ -210,8 +226,12 @@ def test_closing_when_no_descriptor_is_left(logged_failures: list[str]) -> None:
 
 
 def test_closing_after_the_path_has_gone(tmp_path: Path) -> None:
-    sock = Listening(str(tmp_path / "gone"))
-    Door(sock).listener.close()
+    path = tmp_path / "gone"
+    path.touch()
+    sock = Listening(str(path))
+    door = Door(sock)
+    path.unlink()
+    door.listener.close()
     assert sock.is_closed
 
 

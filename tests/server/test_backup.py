@@ -315,7 +315,7 @@ def test_restoring_an_older_backup(serve: Serve, path: Path, tmp_path: Path) -> 
         places = {"http://127.0.0.1:8080": server.url, "/etc/pushup/backup_key": str(key)}
         assert "copy.db is good" in shell(tmp_path, BACKUP_A_JOURNAL, places)
         ids += publish(caller, 10)
-        assert "in use by another server" in error_of("restore", str(copy), str(path))
+        assert "exists already: stop its server" in error_of("restore", str(copy), str(path))
         last = int(ids[-1].rpartition("-")[2])
         wait_until(lambda: json.loads(mark_path(path).read_bytes())["sequence"] == last, "the mark, a second behind")
         server.end(signal.SIGKILL)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec import Raw
 from twisted.internet.task import Clock
 
+from pushup.core.errors import PushUpError, Unavailable
 from pushup.metrics import Metrics, MetricsPage
 from pushup.transport.framed_link import LENGTH_BYTES
 from pushup.workers import control_protocol
@@ -101,7 +103,7 @@ def test_all_leave_the_rotation_together() -> None:
     """The operator is answered when all have; a worker whose parent has ended leaves alone."""
     asking = Asking()
     done: list[bool] = []
-    asking.siblings.set_out(True, lambda: done.append(True))
+    asking.siblings.set_out(True, lambda error: done.append(error is None))
     assert asking.sent == [control_protocol.Question(1, (), is_out=True)]
     asking.siblings.answer(control_protocol.Question(5, (), is_out=True))
     assert (asking.out, done) == ([True], [])
@@ -109,8 +111,33 @@ def test_all_leave_the_rotation_together() -> None:
     asking.are_told(w1=[], w2=[])
     assert (asking.out, done) == ([True], [True])
     asking.siblings.be_alone()
-    asking.siblings.set_out(False, lambda: done.append(False))
-    assert (asking.out, done) == ([True, False], [True, False])
+    asking.siblings.set_out(False, lambda error: done.append(error is None))
+    assert (asking.out, done) == ([True, False], [True, True])
+
+
+@pytest.mark.parametrize("is_out", [True, False])
+def test_no_worker_leaves_the_rotation_alone_while_the_parent_hangs(is_out: bool) -> None:
+    """Nor comes back alone. The operator is told; the parent asks all of them when it runs again."""
+    asking = Asking()
+    errors: list[PushUpError | None] = []
+    asking.siblings.set_out(is_out, errors.append)
+    asking.clock.advance(PARENT_SECONDS)
+    (error,) = errors
+    assert isinstance(error, Unavailable)
+    assert "parent process does not answer" in error.detail
+    asking.siblings.answer(control_protocol.Question(5, (), is_out=is_out))
+    del asking.sent[1]
+    asking.are_told(w1=[], w2=[])
+    assert (asking.out, len(errors)) == ([is_out], 1)
+
+
+def test_workers_that_are_late_leave_the_rotation_all_the_same() -> None:
+    """The parent has told all of them."""
+    asking = Asking()
+    errors: list[PushUpError | None] = []
+    asking.siblings.set_out(True, errors.append)
+    asking.are_told()
+    assert (asking.out, errors) == ([True], [None])
 
 
 def test_it_answers_the_parent() -> None:

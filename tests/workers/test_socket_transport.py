@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from pushup.net.wait.demultiplexer import Demultiplexer, Watched
+from pushup.net.wait.demultiplexer import Demultiplexer, Watched, write_to
 from pushup.transport.framed_link import Link, framed
 from pushup.workers.socket_transport import FULL_BYTES, SocketTransport
 
@@ -190,6 +190,20 @@ def test_it_may_be_full_again_and_again() -> None:
     assert not ends.link.is_full
 
 
+def test_an_error_of_this_process_is_not_an_end_of_the_other(logged_failures: list[str]) -> None:
+    """Such as one while it adds to what is sent: the supervisor then kills a worker, which would go on otherwise."""
+    ends = Ends()
+    ends.kernel.room = 0
+    ends.link.send(framed(b"x"))
+    ends.driver.end_batch()
+    ends.link.on_flush = lambda: [][0]
+    write_to(ends.transport)
+    assert (ends.link.was_aborted, ends.reasons) == (True, ["nothing could be sent to it"])
+    ends.driver.end_batch()
+    assert (ends.driver.watched, ends.kernel.is_closed, len(ends.reasons)) == ({}, True, 1)
+    logged_failures.clear()
+
+
 def test_nothing_is_tried_while_the_kernel_takes_nothing() -> None:
     """The demultiplexer says when it does."""
     ends = Ends()
@@ -295,7 +309,8 @@ def test_a_broken_socket_ends_the_link() -> None:
     ends.kernel.error = OSError(errno.ENOBUFS, "no buffer")
     ends.link.send(framed(b"x"))
     ends.driver.end_batch()
-    assert (len(ends.reasons), ends.driver.watched) == (1, {})
+    assert (ends.reasons, ends.driver.watched) == (["writing to it failed: no buffer"], {})
+    assert ends.link.was_aborted
 
 
 def test_a_demultiplexer_that_is_closed() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from twisted.logger import Logger
 
+from pushup.core.errors import PushUpError
 from pushup.core.grant import Grant
 from pushup.net.api.access import Access
 from pushup.net.api.bodies import json_response
 from pushup.net.api.node_interface import Node, ServerView
 from pushup.net.application_interface import Exchange
-from pushup.net.http_errors import UnknownResource
+from pushup.net.http_errors import UnknownResource, problem
 from pushup.net.requests_and_responses import Request, Response
 
 _log = Logger()
@@ -52,5 +53,10 @@ class Operations:
         """Take the server out of rotation, or back (DELETE)."""
         is_out = request.method == b"POST"
         done = "taken out of rotation: not ready, held polls are being answered" if is_out else "back in rotation"
-        _log.info(done + " (key {key}, {client})", key=grant.key_name or "none", client=exchange.client)
-        self._machine.set_out(is_out, lambda: exchange.respond(json_response({"draining": is_out})))
+
+        def respond(error: PushUpError | None) -> None:
+            if error is None:
+                _log.info(done + " (key {key}, {client})", key=grant.key_name or "none", client=exchange.client)
+            exchange.respond(json_response({"draining": is_out}) if error is None else problem(error))
+
+        self._machine.set_out(is_out, respond)

@@ -114,8 +114,8 @@ class ServerView(Protocol):
     def subscribers(self, names: list[str], on_counts: Callable[[list[int]], None]) -> None:
         """How many polls wait for each of these channels."""
 
-    def set_out(self, is_out: bool, on_done: Callable[[], None]) -> None:
-        """Take them out of rotation, or back."""
+    def set_out(self, is_out: bool, on_done: Callable[[PushUpError | None], None]) -> None:
+        """Take them out of rotation, or back. `on_done` is told why that is not done."""
 
 
 class OneProcess:
@@ -138,9 +138,9 @@ class OneProcess:
     def subscribers(self, names: list[str], on_counts: Callable[[list[int]], None]) -> None:
         on_counts([self._subscribers(name) for name in names])
 
-    def set_out(self, is_out: bool, on_done: Callable[[], None]) -> None:
+    def set_out(self, is_out: bool, on_done: Callable[[PushUpError | None], None]) -> None:
         self._set_out(is_out)
-        on_done()
+        on_done(None)
 
 
 _check: type[ServerView] = OneProcess
