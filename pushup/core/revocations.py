@@ -67,12 +67,12 @@ class Revocations(BoundedTable[Revocation]):
         self._keep(row)  # not `put`, which drops others if the limit has become smaller
         return row
 
-    def include(self, grant: Grant, time: float) -> bool:
-        """Whether what this grant allows was revoked, or is so old at `time` that its revocation may be forgotten.
+    def include(self, grant: Grant) -> bool:
+        """Whether what this grant allows was revoked, or lives so long that its revocation may be forgotten before.
 
-        So a revocation holds whatever the lifetime says, and whatever limit it was checked against.
+        So a revocation holds whatever limit the lifetime was checked against.
         """
-        if grant.issued_at < time - self.seconds + AHEAD_SECONDS:
+        if grant.valid_until - grant.issued_at > self.seconds - 2 * AHEAD_SECONDS:
             return True
         rows = self._rows
         if not rows:

@@ -240,7 +240,7 @@ class ReplicatedState(StateRows):
         return RevokedBefore(kept.issued_before)
 
     def is_revoked(self, grant: Grant) -> bool:
-        """Whether nobody may use this grant of a token or ticket any more: it was revoked, or is too old to know.
+        """Whether nobody may use this grant of a token or ticket any more: it was revoked, or nobody knows.
 
         An order that continues no other does not know what was revoked before it began. What was issued in the second
         in which it began counts as later.
@@ -249,7 +249,7 @@ class ReplicatedState(StateRows):
             return False  # a key's, or nobody's
         past = self.past_epochs.all
         began = began_at(past[0].epoch if past else self.cursor.epoch)
-        return grant.issued_at < began or self.revocations.include(grant, self.time)
+        return grant.issued_at < began or self.revocations.include(grant)
 
     def unread_by(self, subject: str, names: Iterable[str], cursor: Cursor) -> Iterator[str]:
         """The ids of messages that wait for this subject, and that it has read if it has seen these up to a cursor.

@@ -155,7 +155,7 @@ class Api:
             if admitted is None or admitted[0] is not request:
                 admitted = self._find(request)
             elif admitted[3].is_of_token or self._changes != self._access.changes:
-                admitted = self._find(request)  # its body took time, or its turn: a token may have ended, or a key gone
+                admitted = self._find(request)  # meanwhile a token may have ended, or a key gone
         except PushUpError as error:
             self.refuse(error, request, exchange)
             return

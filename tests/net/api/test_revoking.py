@@ -251,7 +251,7 @@ def test_a_revocation_is_kept_for_as_long_as_tokens_live(node: RevokingNode) -> 
 @pytest.mark.parametrize("named", [{"sub": "7"}, {"jti": "a"}])
 @pytest.mark.parametrize("is_lowered", [False, True])
 def test_what_lives_longer_than_a_revocation(is_lowered: bool, named: dict[str, Any]) -> None:
-    """It is refused before its revocation goes: that of another node's limit, or from before the limit was lowered."""
+    """It is refused, also when its revocation goes: that of another node's limit, or from before it was lowered."""
     node = RevokingNode(lifetime=LIFETIME * (5 if is_lowered else 1))
     long = mine(jti="a", exp=NOW + 9 * LIFETIME)
     node.revoke(**named)
@@ -263,7 +263,7 @@ def test_what_lives_longer_than_a_revocation(is_lowered: bool, named: dict[str, 
         node.say(channel="a")
         assert is_refused(node.poll(long))
     assert not node.state.revocations.names()
-    assert is_held(node.poll(mine(jti="a", iat=NOW + 7 * LIFETIME, exp=NOW + 9 * LIFETIME)))
+    assert is_held(node.poll(mine(jti="a", iat=NOW + 7.5 * LIFETIME, exp=NOW + 8.5 * LIFETIME)))
 
 
 def test_a_ticket_that_lives_longer_than_a_revocation() -> None:
@@ -272,8 +272,6 @@ def test_a_ticket_that_lives_longer_than_a_revocation() -> None:
     node = AuthorizedNode(limits=limits)
     now = int(node.wall())
     ticket = node.tickets.seal(("a",), issued_at=now, expires=now + 9000, subject="7")
-    assert is_held(node.begin_poll("channel=a&cursor=now", ticket))
-    assert not node.application.asked
     assert node.call("POST", "/v1/revoke", {"sub": "7"}).status == 200
     node.advance(LIFETIME + SLACK_SECONDS)
     node.publish("b")
