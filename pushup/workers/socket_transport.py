@@ -87,11 +87,7 @@ class SocketTransport:
     def writable(self) -> None:
         self._is_blocked = False
         self._want()
-        try:
-            self._flush()
-        except Exception:
-            self._link.abort("nothing could be sent to it")
-            raise
+        self._flush()
 
     def lost(self) -> None:
         self._end(ConnectionLost())
@@ -102,6 +98,9 @@ class SocketTransport:
         self._is_flushing = True  # what the link adds is sent below
         try:
             self._link.on_flush()
+        except Exception:
+            self._link.abort("nothing could be sent to it")
+            raise
         finally:
             self._is_flushing = False
         if self._unsent:

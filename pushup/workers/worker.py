@@ -139,7 +139,7 @@ class Worker:
         self._reactor.callFromThread(self._stop_alone if number == signal.SIGTERM else self._stop)
 
     def _stop_alone(self) -> None:
-        """Only this worker is to stop; the others accept the clients."""
+        """Only this worker is to stop; the others accept the clients who come from now on."""
         self._service.listening.stopService()
         self._stop()
 
