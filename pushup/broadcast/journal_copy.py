@@ -154,7 +154,11 @@ def _new_file(path: Path) -> Iterator[Path]:
             os.link(new, path)  # and does not replace another
         except OSError:  # the file system has no hard links, or something has the name
             path.touch(exist_ok=False)
-            new.replace(path)
+            try:
+                new.replace(path)
+            except OSError:
+                path.unlink()
+                raise
     except FileExistsError:
         raise JournalError(f"{path} exists already; choose another path") from None
     except msgspec.DecodeError as error:

@@ -108,23 +108,24 @@ def _on_end(stop: Callable[[], object]) -> None:
 def _unchanged(file: Path) -> Iterator[Path]:
     """What to open in place of a file with a `-wal`, which SQLite would write into it, even that of another journal."""
     _on_end(partial(sys.exit, 1))
-    wal = file.with_name(f"{file.name}-wal")
-    if not (file.is_file() and wal.exists()):
+    source = file.resolve()  # SQLite follows a link, too
+    wal = Path(f"{source}-wal")
+    if not (source.is_file() and wal.exists()):
         yield file
         return
     with TemporaryDirectory() as folder:
-        with file.open("rb") as opened:
+        with source.open("rb") as opened:
             try:
                 lockf(opened, LOCK_SH | LOCK_NB, 512, SQLITE_LOCKS)
             except BlockingIOError:
                 raise click.ClickException(f"{file} is in use by another server; stop that server") from None
-            for each in (wal, file):  # in this order: closing the file ends the lock
+            for each in (wal, source):  # in this order: closing the file ends the lock
                 shutil.copy(each, folder)
         try:
             with _shown():
-                yield Path(folder, file.name)
+                yield Path(folder, source.name)
         except click.ClickException as error:
-            raise click.ClickException(error.message.replace(folder, str(file.parent))) from None
+            raise click.ClickException(error.message.replace(folder, str(source.parent))) from None
 
 
 @contextmanager

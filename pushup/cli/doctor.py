@@ -26,7 +26,7 @@ from pushup.cli.ask_redis import ask_redis
 from pushup.client.driver import in_thread
 from pushup.host.preflight import address_trouble, troubles, warnings
 from pushup.host.process_limits import RESERVED_FILES, memory_limit, worker_count
-from pushup.net.listener import BACKLOG
+from pushup.net.listener import BACKLOG, bind_socket
 from pushup.parts import other_connections
 from pushup.settings.settings import Settings
 
@@ -80,7 +80,12 @@ def _addresses(name: str, addresses: tuple[str, ...]) -> Iterator[Finding]:
         try:
             is_pushup = _get(f"http://{address}", "", "/healthz", 2.0) == (200, b'{"status":"alive"}')
         except ConnectionRefusedError:
-            yield Finding("ok", f"{name}: {address} is free")
+            try:
+                bind_socket(address).close()
+            except OSError as error:
+                yield Finding("problem", f"{name}: another program has {address} or a part of it: {error.strerror}")
+            else:
+                yield Finding("ok", f"{name}: {address} is free")
             continue
         except TimeoutError:
             yield Finding("problem", f"{name}: what listens on {address} does not answer; if it is PushUp, it is stuck")

@@ -105,14 +105,17 @@ def test_who_listens_there_already(backend: WebBackend, tmp_path: Path) -> None:
     """A server of ours is all right; another program is not, nor what does not answer, which may be ours."""
 
     other = proxy(backend, lambda path: Verdict(404)).removeprefix("http://")
-    with running(tmp_path / "log", ()) as server, hung(4096) as stuck, hung(0) as full:
-        there = server.address
-        status, found = findings(*(word for address in (there, other, stuck, full) for word in ("--listen", address)))
+    with running(tmp_path / "log", ()) as server, hung(4096) as stuck, hung(0) as full, socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        there, taken = server.address, f"127.0.0.1:{bound.getsockname()[1]}"
+        addresses = (there, other, stuck, full, taken)
+        status, found = findings(*(word for address in addresses for word in ("--listen", address)))
     assert status == 1
     assert [text for text in found["ok"] if text.startswith("listen: ")] == [f"listen: a PushUp server runs at {there}"]
     assert found["problem"] == [
         f"listen: another program listens on {other}; stop it, or change listen",
         *(f"listen: what listens on {hangs} does not answer; if it is PushUp, it is stuck" for hangs in (stuck, full)),
+        f"listen: another program has {taken} or a part of it: Address already in use",
     ]
 
 
