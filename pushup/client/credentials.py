@@ -44,7 +44,8 @@ class Credentials:
                 is_late = fetching is not None and fetching.done()
                 # One that ended with its event loop, or failed when nobody waited any more, says nothing of now.
                 if fetching is None or fetching.cancelled() or (is_late and fetching.exception()):
-                    fetching = self._fetching = self._driver.start(self._fetch)
+                    fetching, is_late = self._driver.start(self._fetch), False
+                    self._fetching = fetching
                 try:
                     token = checked(await self._driver.wait(fetching, until), "token")
                 finally:

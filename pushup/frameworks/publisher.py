@@ -85,6 +85,8 @@ class Publisher:
                     _drop(message, error)
                     return
                 self._thread = thread
+                atexit.unregister(_end_all)
+                atexit.register(_end_all)  # anew, for multiprocessing forgets those of before a fork
             try:
                 self._queue.put_nowait((time.monotonic() + PATIENCE_SECONDS, message))
             except queue.Full:
@@ -106,10 +108,9 @@ class Publisher:
                     self._thread.join()
                     self._thread = None
 
-    def end(self) -> None:
-        """Wait for the messages as the process ends."""
-        if not self.flush():
-            lost = self._queue.unfinished_tasks
+    def tell_losses(self) -> None:
+        """Log how many messages were not published as the process ends."""
+        if lost := self._queue.unfinished_tasks:
             _log.error("%d messages are lost: PushUp did not take them before this process ended", lost)
 
     def _run(self) -> None:
@@ -137,10 +138,10 @@ def _begin_in_child() -> None:
         publisher.begin()
 
 
-@atexit.register
 def _end_all() -> None:
+    flush_all(EXIT_SECONDS)
     for publisher in [*_publishers]:
-        publisher.end()
+        publisher.tell_losses()
 
 
 os.register_at_fork(after_in_child=_begin_in_child)
