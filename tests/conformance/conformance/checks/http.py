@@ -355,8 +355,9 @@ def is_not_delayed_by_slow_senders(t: Trial) -> None:
     request = t.encode(t.adapter.publish((name,), "never complete"))
     for _ in range(50):
         t.wire().send(request[:-1])
-    t.client().publish(name, "complete")
-    t.same("the messages", t.client().poll(name).data, ["complete"])
+    client = t.client()
+    client.publish(name, "complete")
+    t.same("the messages", client.poll(name).data, ["complete"])
 
 
 @must("HTTP-20", "resume")
@@ -370,7 +371,7 @@ def is_not_delayed_by_slow_readers(t: Trial) -> None:
     for _ in range(20):
         t.wire(receive_buffer_bytes=4096).send(request * 10)
     client.publish(other, "soon")
-    t.same("the messages", t.client().poll(other).data, ["soon"])
+    t.same("the messages", client.poll(other).data, ["soon"])
 
 
 @must("HTTP-20", "resume")
