@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -32,6 +33,8 @@ NODES = 4
 PUBLISHERS = 64
 CHANNELS = 64
 SECONDS = 5.0
+ATTACH_SECONDS = 1.0
+"""In which perf finds all processes. What they do meanwhile counts, but nobody publishes."""
 
 READS = ("read", "recvfrom", "recvmsg")
 WRITES = ("write", "sendto", "sendmsg", "writev")
@@ -140,6 +143,7 @@ def _perf(roles: Roles, file: Path) -> Iterator[dict[str, Counted]]:
     command = ["perf", "record", "--mmap-pages", "16M", "-o", str(file), "-e", ",".join(events), "-p", watched]
     result: dict[str, Counted] = {}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as perf:  # noqa: S603
+        time.sleep(ATTACH_SECONDS)
         try:
             yield result
         finally:
