@@ -79,8 +79,8 @@ def measure(
                 rows.extend((name, rate, *row) for row in _count(setup, rate, seconds))
     progress.end()
     columns = (
-        "server", "asked per second", "acknowledged per second", "processes", "us", "wake-ups", "system calls", "switches",
-        "bytes read", "bytes written",
+        "server", "asked per second", "acknowledged per second", "processes", "us", "wake-ups", "system calls",
+        "switches", "bytes read", "bytes written",
     )  # fmt: skip
     return [Table("counts", "What processes do for one publication", columns, rows)], []
 
