@@ -91,13 +91,8 @@ def _follow(rates: Sequence[int], seconds: float, progress: Progress) -> Table:
 
 
 def _measure(cluster: Cluster, rate: int, seconds: float, *, subscribers: int) -> Measured:
-    addresses = [_address(cluster, name) for name in cluster.nodes]
-    nodes = [pid for name, pid in cluster.pids.items() if name in cluster.nodes and pid is not None]
-    redis = [pid for name, pid in cluster.pids.items() if name == "redis" and pid is not None]
-    for pid in nodes:
-        pin(pid, SERVER_CORE)
-    for pid in redis:
-        pin(pid, LOAD_CORE)
+    addresses, watched = addresses_of(cluster), pinned(cluster)
+    for pid in watched["redis"]:
         if os.geteuid() == 0:
             psutil.Process(pid).nice(-20)  # or it waits for the swarm, which does not sleep at high rates
     swarm = Swarm(
@@ -107,7 +102,7 @@ def _measure(cluster: Cluster, rate: int, seconds: float, *, subscribers: int) -
         channels=CHANNELS,
         publishers=PUBLISHERS,
         publish_headers=f"Authorization: Bearer {cluster.publish_key}\r\n",
-        watched={"nodes": nodes, "redis": redis},
+        watched=watched,
     )
     try:
         swarm.begin()
@@ -117,6 +112,18 @@ def _measure(cluster: Cluster, rate: int, seconds: float, *, subscribers: int) -
         swarm.close()
 
 
-def _address(cluster: Cluster, name: str) -> tuple[str, int]:
-    host, _, port = cluster.address(name).partition(":")
-    return host, int(port)
+def pinned(cluster: Cluster) -> dict[str, list[int]]:
+    """The processes of the nodes and of Redis, each on its processor."""
+    groups: dict[str, list[int]] = {"nodes": [], "redis": []}
+    for name, pid in cluster.pids.items():
+        if pid is not None:
+            group, core = ("nodes", SERVER_CORE) if name in cluster.nodes else ("redis", LOAD_CORE)
+            groups[group].append(pid)
+            pin(pid, core)
+    return groups
+
+
+def addresses_of(cluster: Cluster) -> list[tuple[str, int]]:
+    """Those of the nodes."""
+    pairs = [cluster.address(name).split(":") for name in cluster.nodes]
+    return [(host, int(port)) for host, port in pairs]

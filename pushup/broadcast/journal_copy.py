@@ -7,12 +7,14 @@ has a digest of its rows and its head, which counts until then.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from fcntl import LOCK_NB, LOCK_SH, lockf
 from functools import partial
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import TemporaryDirectory, mkstemp
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +25,9 @@ from pushup.broadcast.journal_start import followed
 from pushup.broadcast.progress_mark import sync
 from pushup.core.cursor import Cursor
 from pushup.core.snapshot import Head, Stored, encode
+
+SQLITE_LOCKS = 0x40000000
+"""Where in a file SQLite's locks are, of 512 bytes (https://www.sqlite.org/fileformat.html)."""
 
 _connect = partial(sqlite3.connect, isolation_level=None)
 
@@ -97,10 +102,15 @@ def _head_in(line: bytes) -> Head:
 
 
 def verify(path: Path) -> Contents:
-    """Read all of a journal, or of a copy, as a server does that starts with it. O(all).
+    """Read all of a journal, or of a copy, as a server does that starts with it, and change nothing. O(all).
 
-    Raises: JournalError, which says what is wrong with which record; NotUnderstood.
+    Raises: JournalError, which says what is wrong with which record; NotUnderstood; OSError.
     """
+    with _unchanged(path) as source:
+        return _contents(source)
+
+
+def _contents(path: Path) -> Contents:
     with closing(_open(path)) as file:
         found = file.load()
         if found is None:
@@ -124,11 +134,34 @@ def restore(path: Path, target: Path) -> Contents:
     wal = target.with_name(target.name + "-wal")
     if target.exists() or wal.exists():
         raise JournalError(f"{target} or {wal.name} exists already: stop its server, and move both away; not the mark")
-    contents = verify(path)
-    with _new_file(target) as new, closing(_connect(path)) as source, closing(_connect(new)) as database:
-        source.execute("PRAGMA locking_mode = EXCLUSIVE")  # no other process, and no shared-memory file
-        source.backup(database)
+    with _unchanged(path) as unchanged:
+        contents = _contents(unchanged)
+        with _new_file(target) as new, closing(_connect(unchanged)) as source, closing(_connect(new)) as database:
+            source.execute("PRAGMA locking_mode = EXCLUSIVE")  # no other process, and no shared-memory file
+            source.backup(database)
     return contents
+
+
+@contextmanager
+def _unchanged(path: Path) -> Iterator[Path]:
+    """What to open in place of a file with a `-wal`, which SQLite would write into it, even that of another journal."""
+    source = path.resolve()  # SQLite follows a link, too
+    wal = Path(f"{source}-wal")
+    if not (source.is_file() and wal.exists()):
+        yield path
+        return
+    with TemporaryDirectory() as folder:
+        with source.open("rb") as opened:
+            try:
+                lockf(opened, LOCK_SH | LOCK_NB, 512, SQLITE_LOCKS)
+            except BlockingIOError:
+                raise JournalError(f"{path} is in use by another server; stop that server") from None
+            for each in (wal, source):  # in this order: closing the file ends the lock
+                shutil.copy(each, folder)
+        try:
+            yield Path(folder, source.name)
+        except JournalError as error:
+            raise JournalError(str(error).replace(folder, str(source.parent))) from None
 
 
 def _open(path: Path) -> JournalFile:

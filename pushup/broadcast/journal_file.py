@@ -76,8 +76,8 @@ class JournalFile:
     def __init__(
         self, path: Path, connect: Callable[..., sqlite3.Connection] = sqlite3.connect, *, is_only_read: bool = False
     ) -> None:
-        """Open the file, or create it. `is_only_read`: all of it is checked, and nothing changed, but for
-        what is in its `-wal` file: SQLite moves that into it.
+        """Open the file, or create it. `is_only_read`: all of it is checked. SQLite alone changes it, if
+        there is a `-wal` file beside it.
 
         Raises: JournalError.
         """

@@ -275,7 +275,7 @@ class Connection {
   token;
   /** @type {AbortController | null} */
   attempt = null;
-  deadline = NEVER; // for the next sign of life; or the end of the pause
+  deadline = NEVER; // when the server must have been heard from, or the pause ends
   /** @type {Request} with the cursor that it has come to */
   request = { channels: [], cursor: "" };
   key = "";
@@ -1404,7 +1404,7 @@ export class PushUp {
     this.touch();
   }
 
-  /** Where the feed goes on. If that is not its end, nobody knows what came before. @param {string} [cursor] */
+  /** The feed goes on here. If it had not come that far, it may lack messages from before. @param {string} [cursor] */
   continueFrom(cursor) {
     if (cursor === this.feed.cursor) return;
     this.feed.start(cursor);

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from fcntl import LOCK_NB, LOCK_SH, lockf
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -27,9 +24,6 @@ if TYPE_CHECKING:
 
 SILENCE_SECONDS = 60.0
 """The server may say nothing for so long."""
-
-SQLITE_LOCKS = 0x40000000
-"""Where in the file SQLite's locks are, of 512 bytes (https://www.sqlite.org/fileformat.html)."""
 
 
 @click.command()
@@ -79,8 +73,9 @@ def verify(file: Path) -> None:
     """
     from pushup.broadcast.journal_copy import verify
 
-    with _shown(), _unchanged(file) as source:
-        click.echo(_described(file, verify(source)))
+    _on_end(partial(sys.exit, 1))
+    with _shown():
+        click.echo(_described(file, verify(file)))
 
 
 @click.command()
@@ -93,8 +88,9 @@ def restore(file: Path, target: Path) -> None:
     """
     from pushup.broadcast.journal_copy import restore
 
-    with _shown(), _unchanged(file) as source:
-        click.echo(_described(target, restore(source, target)))
+    _on_end(partial(sys.exit, 1))
+    with _shown():
+        click.echo(_described(target, restore(file, target)))
 
 
 def _on_end(stop: Callable[[], object]) -> None:
@@ -102,30 +98,6 @@ def _on_end(stop: Callable[[], object]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda number, frame: stop())
-
-
-@contextmanager
-def _unchanged(file: Path) -> Iterator[Path]:
-    """What to open in place of a file with a `-wal`, which SQLite would write into it, even that of another journal."""
-    _on_end(partial(sys.exit, 1))
-    source = file.resolve()  # SQLite follows a link, too
-    wal = Path(f"{source}-wal")
-    if not (source.is_file() and wal.exists()):
-        yield file
-        return
-    with TemporaryDirectory() as folder:
-        with source.open("rb") as opened:
-            try:
-                lockf(opened, LOCK_SH | LOCK_NB, 512, SQLITE_LOCKS)
-            except BlockingIOError:
-                raise click.ClickException(f"{file} is in use by another server; stop that server") from None
-            for each in (wal, source):  # in this order: closing the file ends the lock
-                shutil.copy(each, folder)
-        try:
-            with _shown():
-                yield Path(folder, source.name)
-        except click.ClickException as error:
-            raise click.ClickException(error.message.replace(folder, str(source.parent))) from None
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """What the processes of a server do for one publication: wake-ups, system calls, switches and bytes.
 
-One process, several workers, and four nodes that share a log in Redis. Nobody subscribes. `perf` counts calls and bytes
-(Debian: `linux-perf`; it takes root, and a mounted tracefs), in a run of its own, since counting takes time. All
-processes share one processor; Redis has the clients'.
+The servers are one process, several workers, and four nodes that share a log in Redis; nobody subscribes. `perf`
+(Debian: `linux-perf`) counts calls and bytes. It needs root and a mounted tracefs, and slows the server down, so times
+come from another run. All processes share one processor, and Redis runs on the clients'.
 """
 
 from __future__ import annotations
@@ -21,20 +21,18 @@ from typing import NamedTuple
 import psutil
 
 from deploy.cluster import Cluster
+from loadtest.beyond.redis_delay import CHANNELS, NODES, PUBLISHERS, addresses_of, pinned
 from loadtest.beyond.workers.cost import WORKERS, pids
-from loadtest.load.servers import LOAD_CORE, SERVER_CORE, pin, running
+from loadtest.load.servers import running
 from loadtest.load.swarm import Swarm
 from loadtest.reports.results import Figure, Progress, Table, Value
 
 RATES = (100, 1000, 10_000)
 """Publications that are asked for per second."""
 
-NODES = 4
-PUBLISHERS = 64
-CHANNELS = 64
 SECONDS = 5.0
 ATTACH_SECONDS = 1.0
-"""In which perf finds all processes. What they do meanwhile counts, but nobody publishes."""
+"""What perf needs to find all processes. It counts what they do in this time, but nobody publishes."""
 
 READS = ("read", "recvfrom", "recvmsg")
 WRITES = ("write", "sendto", "sendmsg", "writev")
@@ -95,16 +93,8 @@ def _with_workers(number: int) -> Iterator[Setup]:
 @contextmanager
 def _with_redis(nodes: int) -> Iterator[Setup]:
     with Cluster(nodes=nodes, without=("example", "haproxy")) as cluster:
-        known = {name: pid for name, pid in cluster.pids.items() if pid is not None}
-        roles = {"nodes": [known[name] for name in cluster.nodes], "redis": [known["redis"]]}
-        for role, core in (("nodes", SERVER_CORE), ("redis", LOAD_CORE)):
-            for pid in roles[role]:
-                pin(pid, core)
-        addresses = []
-        for name in cluster.nodes:
-            host, _, port = cluster.address(name).partition(":")
-            addresses.append((host, int(port)))
-        yield Setup(roles, addresses, f"Authorization: Bearer {cluster.publish_key}\r\n")
+        headers = f"Authorization: Bearer {cluster.publish_key}\r\n"
+        yield Setup(pinned(cluster), addresses_of(cluster), headers)
 
 
 def _count(setup: Setup, rate: int, seconds: float) -> Iterator[tuple[Value, ...]]:
@@ -137,7 +127,7 @@ def _switches(group: Sequence[int]) -> int:
 
 @contextmanager
 def _perf(roles: Roles, file: Path) -> Iterator[dict[str, Counted]]:
-    """What perf records meanwhile; the dict is filled at the end."""
+    """What perf records while the caller's block runs; the dict is empty until then."""
     events = ["raw_syscalls:sys_exit", *(f"syscalls:sys_exit_{name}" for name in NAMED)]
     watched = ",".join(str(pid) for group in roles.values() for pid in group)
     command = ["perf", "record", "--mmap-pages", "16M", "-o", str(file), "-e", ",".join(events), "-p", watched]
