@@ -35,6 +35,9 @@ LOG_SECONDS = 60.0
 
 _log = Logger()
 
+_WITH_SUSPENSION = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux's CLOCK_MONOTONIC stops while the machine is suspended; that of macOS goes on."""
+
 
 def use_monotonic_clock(reactor: Any) -> None:
     """Run the reactor's timers on the monotonic clock; call this before anything is scheduled.
@@ -47,8 +50,7 @@ def use_monotonic_clock(reactor: Any) -> None:
 
 def uptime() -> float:
     """Seconds since any moment, including those in which this machine was suspended; never set."""
-    # Linux's CLOCK_MONOTONIC stops while the machine is suspended; that of macOS goes on.
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    return time.clock_gettime(_WITH_SUSPENSION)
 
 
 class SteadyTime:

@@ -28,7 +28,7 @@ from pushup.core.errors import Refusal
 Collect = Callable[[], Iterable[Metric]]
 """What a part of the server has counted, as Prometheus metric families."""
 
-BOUNDS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BOUNDS_SECONDS: tuple[float, ...] = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the buckets of histograms."""
 
 

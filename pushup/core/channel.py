@@ -94,6 +94,24 @@ class Message(Struct, eq=False, gc=False):
         return self.attributes is not None and self.attributes.ephemeral
 
 
+class Dropped(Struct, frozen=True, gc=False):
+    """A message that its last channel has dropped.
+
+    `time`: when it was published; `bytes`: of its data; `limit`: the setting that has driven it out, if one has;
+    `dropped_at`: the time of the entry that has dropped it. Times in seconds since the epoch.
+    """
+
+    sequence: int
+    time: float
+    channels: tuple[str, ...]
+    owner: str
+    bytes: int
+    reason: DropReason
+    limit: str
+    dropped_at: float
+    traceparent: str
+
+
 class Channel(Struct, eq=False, gc=False):
     """One message stream.
 

@@ -8,30 +8,10 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from typing import get_args
 
-from msgspec import Struct
-
-from pushup.core.channel import DropReason, Message
+from pushup.core.channel import MESSAGE_OVERHEAD_BYTES, Dropped, DropReason, Message
 
 REMEMBERED_DROPS = 50_000
 """Dropped messages that a node remembers, some 12 MB; at 100 messages a second, those of 8 minutes."""
-
-
-class Dropped(Struct, frozen=True, gc=False):
-    """A message that its last channel has dropped.
-
-    `time`: when it was published; `bytes`: of its data; `limit`: the setting that has driven it out, if one has;
-    `dropped_at`: the time of the entry that has dropped it. Times in seconds since the epoch.
-    """
-
-    sequence: int
-    time: float
-    channels: tuple[str, ...]
-    owner: str
-    bytes: int
-    reason: DropReason
-    limit: str
-    dropped_at: float
-    traceparent: str
 
 
 class Counts:
@@ -75,9 +55,10 @@ class Drops:
         if reason == "evicted":
             limit = self.limit
             self.publishers[shelf.retention_class.name, shelf.owner].evicted[limit.partition(" ")[0]] += 1
-        size = len(memoryview(message.data))
-        more = (shelf.owner, size, reason, limit, self.time, message.traceparent)
-        messages.append(Dropped(message.sequence, message.time, message.channels, *more))
+        size = message.size - MESSAGE_OVERHEAD_BYTES
+        sequence, time, channels, traceparent = message.sequence, message.time, message.channels, message.traceparent
+        dropped = Dropped(sequence, time, channels, shelf.owner, size, reason, limit, self.time, traceparent)
+        messages.append(dropped)
 
     def find(self, sequence: int) -> Dropped | None:
         """The message with this sequence, if it was dropped and is remembered. O(remembered), some 3 to 16 ms."""

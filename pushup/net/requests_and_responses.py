@@ -53,7 +53,7 @@ class Request:
     ) -> None:
         self.method = method
         self.url_ticket: bytes | None = None
-        if b"ticket=" in target and method != b"POST":
+        if method != b"POST" and target.find(b"ticket=") >= 0:  # `in` takes twice as long
             target, self.url_ticket = _without_ticket(target)
         self.target = target
         self.headers = headers

@@ -27,7 +27,7 @@ MEDIA_RANGES_LIMIT = 32
 RETRY_MILLISECONDS = 1000
 """How long a browser waits before it connects again."""
 
-_QUOTATION_MARK = ord('"')
+_QUOTATION_MARK, _BACKSLASH = b'"\\'
 
 _text = msgspec.json.Decoder(str).decode
 
@@ -55,10 +55,8 @@ def _line(id: bytes, message: Received) -> bytes:  # noqa: A002
 
 
 def _on_one_line(message: Received) -> bytes:
-    data = write(message)
-    if b"\n" in data or b"\r" in data:  # between two tokens of JSON: in a string they are escaped
-        data = data.replace(b"\r", b" ").replace(b"\n", b" ")
-    return data
+    # Between two tokens of JSON: in a string they are escaped.
+    return write(message).replace(b"\r", b" ").replace(b"\n", b" ")
 
 
 def _raw(id: bytes, message: Received) -> bytes:  # noqa: A002
@@ -66,10 +64,9 @@ def _raw(id: bytes, message: Received) -> bytes:  # noqa: A002
     view = memoryview(message.data)
     is_text = view[0] == _QUOTATION_MARK
     data = bytes(view[1:-1] if is_text else view)
-    if is_text and b"\\" in data:
+    if is_text and _BACKSLASH in data:
         data = _text(view).encode()
-    if b"\n" in data or b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
+    data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", b"\ndata: ")
     if message.event:
         return b"event: %b\nid: %b\ndata: %b\n\n" % (message.event.encode(), id, data)
     return b"id: %b\ndata: %b\n\n" % (id, data)
