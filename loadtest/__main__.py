@@ -177,7 +177,7 @@ def main(experiment: str, file: Path | None, *, quick: bool | None, out: Path, *
         click.echo(table.text() + "\n")
     for figure in figures:
         figure.write(out, about)
-    click.echo("\n".join(f"{name}: {value}" for name, value in about.items() if name != "sources"))
+    click.echo("\n".join(f"{name}: {value}" for name, value in about.items() if name != "code"))
     click.echo(f"Results written to {out}/")
     if unknown := {*(table.name for table in tables), *(one.name for one in figures)} - set(PLAN[experiment].writes):
         raise RuntimeError(f"not in the plan (loadtest/everything.py): {unknown}")

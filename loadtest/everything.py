@@ -144,10 +144,10 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
     failed = []
     for name, line in _announced(left, quick=quick):
         click.echo(line, err=True)
-        began, sources = time.monotonic(), digests(PLAN[name].measures)
+        began, code = time.monotonic(), digests(PLAN[name].measures)
         if run(name, mode, folder):
             seconds = round(time.monotonic() - began)
-            done[name] = {"mode": mode, "seconds": seconds, "sources": sources}
+            done[name] = {"mode": mode, "seconds": seconds, "code": code}
             (folder / DONE).write_text(json.dumps(done, indent=1) + "\n")
         else:
             failed.append(name)
@@ -159,7 +159,7 @@ def run_all(folder: Path, *, quick: bool, run: Callable[[str, str, Path], bool] 
 
 def _is_done(name: str, mode: str, noted: Mapping[str, object]) -> bool:
     """Whether what is noted of an experiment is a run with this option, and of the code as it is."""
-    return noted.get("mode") == mode and noted.get("sources") == digests(PLAN[name].measures)
+    return noted.get("mode") == mode and noted.get("code") == digests(PLAN[name].measures)
 
 
 def _announced(names: list[str], *, quick: bool) -> Iterator[tuple[str, str]]:

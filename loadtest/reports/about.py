@@ -6,6 +6,7 @@ commit that changes one experiment does not make the results of all others old.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -13,10 +14,14 @@ import platform
 import re
 import resource
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cache
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -53,7 +58,7 @@ def commit() -> str:
 
 
 def digests(paths: Iterable[str], root: Path = ROOT) -> dict[str, str]:
-    """A digest of what is in each of these files and folders."""
+    """A digest of what is in each of these files and folders; of Python, of its code."""
     return {path: _digest(root / path) for path in paths}
 
 
@@ -61,34 +66,51 @@ def _digest(path: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if file.is_file() and file.suffix not in BUILT:
-            digest.update(f"{file.relative_to(path)}\n".encode() + file.read_bytes())
+            content = file.read_bytes()
+            code = _code(content) if file.suffix == ".py" else content
+            digest.update(f"{file.relative_to(path)}\n".encode() + code)
     return digest.hexdigest()[:12]
+
+
+@cache
+def _code(source: bytes) -> bytes:
+    """A digest of Python without comments and docstrings, and however it is formatted."""
+    return hashlib.sha256(ast.dump(_WithoutTexts().visit(ast.parse(source))).encode()).digest()
+
+
+class _WithoutTexts(ast.NodeTransformer):
+    """Removes docstrings, also those of attributes."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
 
 
 def changed_since(about: Mapping[str, Any], measures: Iterable[str], root: Path = ROOT) -> str:
     """What of the code that a result measures has changed since; empty if nothing has.
 
-    A path that the result does not name is compared with what it was in the result's commit. One that is no longer
-    measured is ignored.
+    A path of whose code the result has no digest is compared with what it was in the result's commit. One that is no
+    longer measured is ignored.
     """
-    if "sources" not in about:
+    if "commit" not in about:
         return "does not say of which code it is"
-    sources = about["sources"]
-    paths = [
-        path
-        for path, digest in digests(measures, root).items()
-        if sources.get(path) != digest and (path in sources or not _is_as_in(about["commit"], path, root))
-    ]
-    return f"{', '.join(paths)} changed since {about['commit']}" if paths else ""
+    code, commit = about.get("code", {}), about["commit"]
+    now = digests(measures, root)
+    paths = [path for path in now if now[path] != (code.get(path) or _digest_in(commit, path, root))]
+    return f"{', '.join(paths)} changed since {commit}" if paths else ""
 
 
-def _is_as_in(commit: str, path: str, root: Path) -> bool:
-    """Whether a file or folder is as it was in this commit; not if that is not known."""
+@cache
+def _digest_in(commit: str, path: str, root: Path) -> str:
+    """The digest of what was in a file or folder in this commit; empty if that is not known."""
+    git = ["git", "archive", "--format=tar", commit, path]
     try:
-        subprocess.run(["git", "diff", "--quiet", commit, "--", path], cwd=root, capture_output=True, check=True)  # noqa: S603, S607
+        archive = subprocess.run(git, cwd=root, capture_output=True, check=True).stdout  # noqa: S603
     except (OSError, subprocess.CalledProcessError):
-        return False
-    return True
+        return ""
+    with TemporaryDirectory() as folder, tarfile.open(fileobj=BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+        return _digest(Path(folder, path))
 
 
 def abouts(folder: Path) -> dict[str, Mapping[str, Any]]:
@@ -106,7 +128,7 @@ class Measuring:
 
     def __init__(self, measures: Iterable[str]) -> None:
         """`measures`: the files and folders whose code is measured, as they are now."""
-        self._sources = digests(measures)
+        self._code = digests(measures)
         self._began = time.time()
         self._load = os.getloadavg()[0]
         self._own = _own_seconds()
@@ -127,7 +149,7 @@ class Measuring:
             "this process's share of its processor": round((own[0] - self._own[0]) / took, 2),
             "load average": f"{self._load:.2f} before, {os.getloadavg()[0]:.2f} after",
             "disturbances": self._disturbances(took, sum(own) - sum(self._own)),
-            "sources": self._sources,
+            "code": self._code,
         }
 
     def _disturbances(self, took: float, own: float) -> str:

@@ -150,7 +150,7 @@ def _how(about: Mapping[str, Value]) -> str:
     parts += [
         f"{html.escape(name)}: {html.escape(shown(v))}"
         for name, v in about.items()
-        if name not in ("command", "sources")
+        if name not in ("command", "code", "sources")  # which older results have
     ]
     return " · ".join(parts)
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from fcntl import LOCK_NB, LOCK_SH, lockf
 from functools import partial
 from pathlib import Path
@@ -150,14 +150,18 @@ def _unchanged(path: Path) -> Iterator[Path]:
     if not (source.is_file() and wal.exists()):
         yield path
         return
-    with TemporaryDirectory() as folder:
-        with source.open("rb") as opened:
-            try:
-                lockf(opened, LOCK_SH | LOCK_NB, 512, SQLITE_LOCKS)
-            except BlockingIOError:
-                raise JournalError(f"{path} is in use by another server; stop that server") from None
+    with source.open("rb") as opened, ExitStack() as stack:
+        try:
+            lockf(opened, LOCK_SH | LOCK_NB, 512, SQLITE_LOCKS)
+        except BlockingIOError:
+            raise JournalError(f"{path} is in use by another server; stop that server") from None
+        try:
+            folder = stack.enter_context(TemporaryDirectory())
             for each in (wal, source):  # in this order: closing the file ends the lock
                 shutil.copy(each, folder)
+        except OSError as error:
+            what = f"copying {path.name} and {wal.name} failed: {error}"
+            raise JournalError(f"{what}; set TMPDIR to a directory with room for both") from None
         try:
             yield Path(folder, source.name)
         except JournalError as error:

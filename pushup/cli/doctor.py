@@ -150,10 +150,11 @@ def _disk(settings: Settings) -> Iterator[Finding]:
     for file in (path, path.with_name(path.name + "-wal")):
         with suppress(OSError):  # there is none yet
             has += file.stat().st_size // _MIB
-    # With room for the two copies that a rewrite makes after deletions.
-    free, needed = shutil.disk_usage(path.parent).free // _MIB, 3 * settings.queue.retention_bytes // _MIB
-    text = f"broadcast: the journal needs up to {needed} MiB, has {has}, and {path.parent} has {free} MiB free"
-    yield Finding("warning" if has + free < needed else "ok", text)
+    # A rewrite after deletions makes two copies, beside the file: what is free inside it does not help.
+    free, kept = shutil.disk_usage(path.parent).free // _MIB, settings.queue.retention_bytes // _MIB
+    needs = f"needs up to {kept} MiB, and {2 * kept} beside it to be rewritten"
+    text = f"broadcast: the journal {needs}; it has {has}, and {path.parent} has {free} MiB free"
+    yield Finding("warning" if min(has, kept) + free < 3 * kept else "ok", text)
 
 
 async def _redis(connector: Connector, settings: Settings) -> list[Finding]:

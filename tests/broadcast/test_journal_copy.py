@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -260,6 +261,20 @@ def test_restoring_changes_nothing_that_is_there(copy: Path, tmp_path: Path) -> 
     with pytest.raises(JournalError, match="exists already"):
         restore(copy, tmp_path / "journal")
     assert {name: (tmp_path / f"journal{name}").read_bytes() for name in files} == files
+
+
+def test_no_room_for_what_is_read(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a killed server: the error says where copies of its files go."""
+
+    def full(source: Path, folder: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(source), None, folder)
+
+    monkeypatch.setattr(shutil, "copy", full)
+    (tmp_path / "copy-wal").touch()
+    for read in (verify, partial(restore, target=tmp_path / "journal")):
+        with pytest.raises(JournalError, match=r"^copying copy and copy-wal failed: .* No space .*; set TMPDIR to"):
+            read(copy)
+    assert {path.name for path in tmp_path.iterdir()} == {"copy", "copy-wal"}
 
 
 @pytest.mark.parametrize("error", [errno.EPERM, errno.EOPNOTSUPP])

@@ -36,7 +36,7 @@ def test_all_is_recorded() -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", str(found["date"]))
     assert re.search(r" processors( \(.+\))?, [\d.]+ GB of memory, Linux ", str(found["machine"]))
     assert re.fullmatch(r"[\d.]+ before, [\d.]+ after", str(found["load average"]))
-    assert found["sources"] == digests(["loadtest/roussev"])
+    assert found["code"] == digests(["loadtest/roussev"])
 
 
 def test_each_result_of_a_run_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,10 +48,10 @@ def test_each_result_of_a_run_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = CliRunner().invoke(main, ["growing-output", "--quick", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     told = Saved(tmp_path).table("growing-output")["about"]
-    assert told["sources"] == digests(PLAN["growing-output"].measures)
+    assert told["code"] == digests(PLAN["growing-output"].measures)
     assert {"commit", "date", "machine", "load average", "disturbances"} <= told.keys()
     assert "commit: " in done.output
-    assert "sources" not in done.output
+    assert "code" not in done.output
 
 
 def test_a_process_of_others_is_a_disturbance() -> None:
@@ -83,7 +83,7 @@ def test_a_change_of_the_code_makes_a_result_old(tmp_path: Path) -> None:
     for name in ("core/a.py", "other.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("1")
-    measured = {"sources": digests(["core"], tmp_path), "commit": "c0ffee"}
+    measured = {"code": digests(["core"], tmp_path), "commit": "c0ffee"}
     (tmp_path / "other.py").write_text("2")
     (tmp_path / "core" / "a.pyc").write_text("2")
     assert changed_since(measured, ["core"], tmp_path) == ""
@@ -93,8 +93,26 @@ def test_a_change_of_the_code_makes_a_result_old(tmp_path: Path) -> None:
     assert changed_since({}, ["core"], tmp_path) == "does not say of which code it is"
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "is_old"),
+    [
+        ("a.py", "'Texts'\n\ndef f(\n):\n    'say.'\n    return 'a'  # and why\nA = 1\n'What.'\n", False),
+        ("a.py", "def f():\n    return 'b'\nA = 1\n", True),
+        ("a.py", "def f():\n    'a'\nA = 1\n", True),
+        ("a.js", "def f(): return 'a'\nA = 1\n", True),
+    ],
+    ids=["texts", "another value", "only a text", "no Python"],
+)
+def test_what_is_said_about_the_code_makes_no_result_old(tmp_path: Path, name: str, text: str, *, is_old: bool) -> None:
+    """Comments and docstrings, also those of attributes, and the format; in another language they do."""
+    (tmp_path / name).write_text("def f():\n    return 'a'\nA = 1\n")
+    measured = {"code": digests([name], tmp_path), "commit": "c0ffee"}
+    (tmp_path / name).write_text(text)
+    assert bool(changed_since(measured, [name], tmp_path)) == is_old
+
+
 def test_a_result_of_a_folder_counts_for_a_part_of_it(tmp_path: Path) -> None:
-    """If that part is as it was in the result's commit; only Git knows."""
+    """If that part is as it was in the result's commit; only Git knows. So it is with a result without such digests."""
 
     def git(*words: str) -> str:
         who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
@@ -106,8 +124,12 @@ def test_a_result_of_a_folder_counts_for_a_part_of_it(tmp_path: Path) -> None:
     git("init", "--quiet")
     git("add", ".")
     git("commit", "--quiet", "--message=1")
-    measured = {"sources": digests(["core"], tmp_path), "commit": git("rev-parse", "HEAD").strip()}
+    measured = {"code": digests(["core"], tmp_path), "commit": git("rev-parse", "HEAD").strip()}
+    older = {"sources": {"core": "of its bytes"}, "commit": measured["commit"]}
+    (tmp_path / "core" / "a.py").write_text("1  # why")
+    assert changed_since(older, ["core"], tmp_path) == ""
     (tmp_path / "core" / "b.py").write_text("2")
+    assert changed_since(older, ["core", "core/a.py"], tmp_path) == f"core changed since {measured['commit']}"
     assert changed_since(measured, ["core/a.py"], tmp_path) == ""
     for path in ("core", "core/b.py"):
         assert changed_since(measured, [path], tmp_path) == f"{path} changed since {measured['commit']}"
@@ -130,11 +152,11 @@ def test_what_a_lone_server_runs_is_what_its_results_depend_on() -> None:
 
 def test_old_results_are_listed(tmp_path: Path) -> None:
     """`report --check` names them and fails; a shortened run is no result."""
-    sources = digests(PLAN["designs"].measures)
-    write(tmp_path, "designs-table-1", sources=sources, commit="c0ffee")
+    code = digests(PLAN["designs"].measures)
+    write(tmp_path, "designs-table-1", code=code, commit="c0ffee")
     assert old(tmp_path) == {}
     assert CliRunner().invoke(main, ["report", "--check", "--out", str(tmp_path)]).exit_code == 0
-    write(tmp_path, "designs-table-2", sources=dict.fromkeys(sources, "0"), commit="c0ffee")
+    write(tmp_path, "designs-table-2", code=dict.fromkeys(code, "0"), commit="c0ffee")
     Table("quick", "", ("a",), [(1,)]).write(tmp_path, {"command": "python -m loadtest designs --quick"})
     done = CliRunner().invoke(main, ["report", "--check", "--out", str(tmp_path)])
     assert done.exit_code == 1
@@ -143,14 +165,14 @@ def test_old_results_are_listed(tmp_path: Path) -> None:
 
 def test_only_results_of_the_present_code_are_published(tmp_path: Path) -> None:
     """Of whichever commit, if what they measure has not changed since; what is not committed never."""
-    docs, sources = tmp_path / "docs", digests(PLAN["designs"].measures)
-    write(docs / "results", "designs-table-2", commit="facade", sources=sources)
-    write(tmp_path, "designs-table-1", commit="c0ffee", sources=sources)
+    docs, code = tmp_path / "docs", digests(PLAN["designs"].measures)
+    write(docs / "results", "designs-table-2", commit="facade", code=code)
+    write(tmp_path, "designs-table-1", commit="c0ffee", code=code)
     assert publish(tmp_path, docs)[0] == ["designs-table-1.json", "designs-table-1.csv"]
-    write(tmp_path, "designs-table-1", commit="c0ffee", sources=dict.fromkeys(sources, "0"))
+    write(tmp_path, "designs-table-1", commit="c0ffee", code=dict.fromkeys(code, "0"))
     with pytest.raises(NotOfThisCommit, match=r"designs-table-1 is of older code, .*: loadtest/roussev changed since"):
         publish(tmp_path, docs)
-    write(tmp_path, "designs-table-1", commit="c0ffee, changed", sources=sources)
+    write(tmp_path, "designs-table-1", commit="c0ffee, changed", code=code)
     with pytest.raises(NotOfThisCommit, match="not committed"):
         publish(tmp_path, docs)
 

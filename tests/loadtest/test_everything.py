@@ -78,7 +78,7 @@ def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
 def test_what_measures_other_code_now_is_run_again(tmp_path: Path) -> None:
     run_all(tmp_path, quick=True, run=Runs())
     noted = json.loads((tmp_path / DONE).read_text())
-    noted["stalls"]["sources"]["pushup/core"] = "of an older commit"
+    noted["stalls"]["code"]["pushup/core"] = "of an older commit"
     (tmp_path / DONE).write_text(json.dumps(noted))
     runs = Runs()
     run_all(tmp_path, quick=True, run=runs)

@@ -209,7 +209,7 @@ def results(folder: Path, about: Mapping[str, object]) -> Path:
 
 def test_full_runs_get_into_the_documents(docs: Path, tmp_path: Path) -> None:
     """What a document shows is copied, and its part is written; what is written by hand stays."""
-    about = {"command": "python -m loadtest group", "sources": digests(PLAN["group"].measures)}
+    about = {"command": "python -m loadtest group", "code": digests(PLAN["group"].measures), "commit": "c0ffee"}
     copied, left = publish(results(tmp_path / "results", about), docs)
     assert (sorted(copied), left) == (["group-complexity.csv", "group-complexity.json", "traffic.svg"], [])
     text = (docs / "one.md").read_text()
