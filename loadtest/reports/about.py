@@ -89,14 +89,13 @@ class _WithoutTexts(ast.NodeTransformer):
 def changed_since(about: Mapping[str, Any], measures: Iterable[str], root: Path = ROOT) -> str:
     """What of the code that a result measures has changed since; empty if nothing has.
 
-    A path of whose code the result has no digest is compared with what it was in the result's commit. One that is no
-    longer measured is ignored.
+    A path whose digest is another or missing may still be as it was in the result's commit: another Python makes other
+    digests. One that is no longer measured is ignored.
     """
     if "commit" not in about:
         return "does not say of which code it is"
-    code, commit = about.get("code", {}), about["commit"]
-    now = digests(measures, root)
-    paths = [path for path in now if now[path] != (code.get(path) or _digest_in(commit, path, root))]
+    code, commit, now = about.get("code", {}), about["commit"], digests(measures, root)
+    paths = [path for path in now if now[path] not in (code.get(path), _digest_in(commit, path, root))]
     return f"{', '.join(paths)} changed since {commit}" if paths else ""
 
 
