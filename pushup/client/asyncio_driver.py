@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -12,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pushup.client.driver import RECEIVE_BYTES, Connection, Driver, in_thread
+from pushup.client.driver import RECEIVE_BYTES, Connection, Driver, in_thread, sockets
 from pushup.client.values import Stopped
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class AsyncioConnection:
         self._reader = reader
         self._writer = writer
         self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()
+        sockets.add(sock)
 
     def _until(self, until: float) -> AbstractAsyncContextManager[None]:
         if asyncio.get_running_loop() is not self._loop:
@@ -121,9 +120,6 @@ class AsyncioConnection:
             return await self._reader.read(RECEIVE_BYTES)
 
     def close(self) -> None:
-        if self._process != os.getpid():
-            self._sock.close()  # not by the loop: its selector is also that of the parent, who goes on with this
-            return
         try:
             self._writer.transport.abort()
         except RuntimeError:  # the loop is closed, so it cannot close the socket

@@ -115,7 +115,7 @@ class AsyncClient:
         Raises: Duplicate if the producer published the message earlier, before its last publication.
         """
         more = given_of(event=event, ephemeral=ephemeral or None, unread_after=unread_after)
-        more |= {} if unread_for is None else {"for": list(unread_for)}
+        more |= {} if unread_for is None else {"for": names_of(unread_for)}
         message = {"channels": names_of(channels), "data": data, **more}
         given = await self._publish(message, idempotency_key, producer, ack, ack_timeout, patience)
         return value_of(Published, given)

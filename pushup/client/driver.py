@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from pushup.client.values import Stopped
 
@@ -25,6 +26,12 @@ STEP_SECONDS = 0.5
 RECEIVE_BYTES = 65536
 
 T = TypeVar("T")
+
+sockets: WeakSet[socket.socket] = WeakSet()
+"""Those of all connections. After a fork they are the parent's. The child closes its copies first: when asyncio closed
+a connection there, it would end TLS for both, and remove the socket from the selector, which both share."""
+
+os.register_at_fork(after_in_child=lambda: [*map(socket.socket.close, sockets)])
 
 
 class Connection(Protocol):
@@ -198,6 +205,7 @@ class BlockingConnection:
     def __init__(self, driver: BlockingDriver, sock: socket.socket) -> None:
         self._driver = driver
         self._sock = sock
+        sockets.add(sock)
 
     async def send(self, data: bytes, until: float) -> None:
         unsent = memoryview(data)

@@ -3,7 +3,6 @@ other nodes, or later, is up to others."""
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +38,6 @@ class Node:
         self.url = url.rpartition("@")[2]  # for errors, without a password
         self.prefix = ""  # of each path
         self._idle: list[HttpConnection] = []
-        self._process = os.getpid()
         self._context: ssl.SSLContext | None = None
         if url.startswith("unix:"):
             self.path, self.authority = url.removeprefix("unix:"), self.host
@@ -84,10 +82,7 @@ class Node:
         return connection
 
     def _take_idle(self, now: float) -> HttpConnection | None:
-        """The one that was used last, unless it was idle for long, or belongs to the process before a fork."""
-        if self._process != os.getpid():
-            self._process = os.getpid()
-            self.close()
+        """The one that was used last, unless it was idle for long."""
         try:
             connection = self._idle.pop()
         except IndexError:

@@ -70,7 +70,7 @@ class Publisher:
 
     def begin(self) -> None:
         """Begin, also anew after a fork: what waits is published by the parent, which has the thread."""
-        self._queue = queue.Queue[tuple[float, Outgoing] | None](QUEUE_LIMIT)  # None ends the thread
+        self._queue = queue.Queue[tuple[float, Outgoing] | None]()  # None ends the thread
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -87,9 +87,9 @@ class Publisher:
                 self._thread = thread
                 atexit.unregister(_end_all)
                 atexit.register(_end_all)  # anew, for multiprocessing forgets those of before a fork
-            try:
-                self._queue.put_nowait((time.monotonic() + PATIENCE_SECONDS, message))
-            except queue.Full:
+            if self._queue.qsize() < QUEUE_LIMIT:
+                self._queue.put((time.monotonic() + PATIENCE_SECONDS, message))
+            else:
                 _drop(message, f"{QUEUE_LIMIT} messages are waiting already")
 
     def flush(self, timeout: float = EXIT_SECONDS) -> bool:
@@ -100,13 +100,13 @@ class Publisher:
         return not self._queue.unfinished_tasks
 
     def close(self) -> None:
-        """Wait for the messages as a process that ends does, then end the thread; `publish` starts another."""
-        if self.flush():
-            with self._lock:
-                if self._thread is not None and self._thread.is_alive() and not self._queue.unfinished_tasks:
-                    self._queue.put_nowait(None)
-                    self._thread.join()
-                    self._thread = None
+        """Wait for the messages as a process that ends does. The thread ends after the last one, maybe later."""
+        with self._lock:
+            if (thread := self._thread) is not None and thread.is_alive():
+                self._queue.put(None)
+                self._queue.task_done()  # it does not count as a message
+        if thread is not None:
+            thread.join(EXIT_SECONDS)
 
     def tell_losses(self) -> None:
         """Log how many messages were not published as the process ends."""
@@ -114,7 +114,13 @@ class Publisher:
             _log.error("%d messages are lost: PushUp did not take them before this process ended", lost)
 
     def _run(self) -> None:
-        while (waiting := self._queue.get()) is not None:
+        while True:
+            if (waiting := self._queue.get()) is None:
+                with self._lock:
+                    if self._queue.empty():
+                        self._thread = None
+                        return
+                continue  # something came after `close`
             until, message = waiting
             try:
                 left = max(0.0, until - time.monotonic())
@@ -123,7 +129,6 @@ class Publisher:
                 _drop(message, error)
             finally:
                 self._queue.task_done()
-        self._queue.task_done()
 
 
 def flush_all(timeout: float) -> None:

@@ -123,7 +123,8 @@ class Site:
         return self.publisher.flush(timeout)
 
     def close(self) -> None:
-        """Wait up to 2 s for what is being published, and close the connections; the next call opens a new one."""
+        """Wait up to 2 s for what is being published, and close the connections; the next call opens a new one.
+        What is left is still tried, for its minute or until the process ends. What is lost is logged."""
         self.publisher.close()
         self._client.close()
 

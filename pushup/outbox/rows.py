@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pushup.client.values import names_of
+
 BATCH_ROWS = 100
 """The server's `batch_limit`, by default."""
 
@@ -209,16 +211,12 @@ def columns_of(
     if unread_for is not None and not unread_for:
         raise ValueError("unread_for is empty; leave it out if nobody is to see the message")
     return {
-        "channels": _names_text(channels),
+        "channels": json.dumps(names_of(channels)),
         "data": json.dumps(data, allow_nan=False),
         "event": event,
         "unread_after": unread_after,
-        "unread_for": None if unread_for is None else _names_text(unread_for),
+        "unread_for": None if unread_for is None else json.dumps(names_of(unread_for)),
     }
-
-
-def _names_text(names: str | Sequence[str]) -> str:
-    return json.dumps([names] if isinstance(names, str) else list(names))
 
 
 def _cut(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

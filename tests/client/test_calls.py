@@ -250,17 +250,21 @@ def test_a_program_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_message_may_have_is_sent(make: MakeClient) -> None:
     """And nothing of what it does not have, so that an older server takes it."""
-    driver = SimulatedDriver(a=[DONE, DONE, answer(201, {"ids": ["e-1", "e-2"], "time": 1.0, "cursor": "e-2"}), DONE])
+    driver = SimulatedDriver(
+        a=[DONE, DONE, answer(201, {"ids": ["e-1", "e-2"], "time": 1.0, "cursor": "e-2"}), DONE, DONE]
+    )
     client = make("unix:a", "key", driver=driver)
     client.publish("a", 1)
     client.publish(["a"], 2, event="typing", ephemeral=True, ack="stable", idempotency_key="a key")
     many = client.publish_many([{"channels": ["a"], "data": None}, {"channels": ["b"], "data": 1, "event": "x"}])
     client.publish("a", 3, unread_after=60, unread_for=("ann", "bob"))
+    client.publish("a", 4, unread_after=60, unread_for="ann")
     assert [sent.body for sent in driver.sent] == [
         {"channels": ["a"], "data": 1},
         {"channels": ["a"], "data": 2, "event": "typing", "ephemeral": True, "ack": "stable", "ack_timeout": 5.0},
         {"messages": [{"channels": ["a"], "data": None}, {"channels": ["b"], "data": 1, "event": "x"}]},
         {"channels": ["a"], "data": 3, "unread_after": 60, "for": ["ann", "bob"]},
+        {"channels": ["a"], "data": 4, "unread_after": 60, "for": ["ann"]},
     ]
     assert [(each.id, each.cursor) for each in many] == [("e-1", "e-2"), ("e-2", "e-2")]
     assert driver.sent[1].headers["idempotency-key"] == "a key"

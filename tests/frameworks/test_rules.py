@@ -232,6 +232,30 @@ def test_a_publisher_that_is_closed() -> None:
     publisher.close()
 
 
+def test_a_publisher_that_is_closed_while_pushup_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for 2 s, also if all are waiting that may. What is published later keeps its place; its thread ends when
+    all have been tried."""
+    client = Held()
+    publisher = Publisher(client)
+    before = threading.active_count()
+    publisher.publish(Outgoing("news", 0))
+    assert client.has_begun.wait(60.0)
+    for number in range(1, QUEUE_LIMIT + 1):
+        publisher.publish(Outgoing("news", number))
+    waited: list[float | None] = []
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "join", lambda thread, timeout=None: waited.append(timeout))
+        publisher.close()
+        publisher.close()
+    assert waited == [2.0, 2.0]
+    client.may.set()
+    assert publisher.flush(60.0)
+    publisher.publish(Outgoing("news", "more"))
+    publisher.close()
+    assert client.published == [*range(QUEUE_LIMIT + 1), "more"]
+    assert threading.active_count() == before
+
+
 class Failing(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         raise OSError("the disk is full")

@@ -288,6 +288,15 @@ def test_another_database_is_refused(url: str, says: str) -> None:
         assert says in result.stderr
 
 
+def test_another_url_is_refused() -> None:
+    """PushUp's, as that of the database."""
+    line = [sys.executable, "-m", "pushup.outbox", "sqlite:///none", "127.0.0.1:8080"]
+    result = subprocess.run(line, capture_output=True, text=True, env=clean_environment(), check=False)
+    assert result.stderr.splitlines()[1:] == [
+        "'127.0.0.1:8080' is not a valid URL; write one such as http://127.0.0.1:8080 or unix:/run/pushup.sock"
+    ]
+
+
 def test_a_relay_in_a_thread(shared: Postgres, engine: Engine, pushup: Server) -> None:
     """The samples for SQLAlchemy, and of a relay within the application."""
 

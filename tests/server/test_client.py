@@ -275,36 +275,48 @@ def test_a_connection_that_was_idle(serve: Serve, make: MakeClient, call: str) -
 
 
 FORK = """
-import asyncio, os, sys
+import asyncio, gc, os, sys
 from pushup.client import AsyncClient, Client
 
-kind, url = sys.argv[1:]
-client = (Client if kind == "blocking" else AsyncClient)(url)
+kind, url, uses = sys.argv[1:]
+client, follower = [(Client if kind == "blocking" else AsyncClient)(url) for _ in range(2)]
 before = loop = asyncio.new_event_loop()
 
-def call(method, *given):
-    result = getattr(client, method)(*given)
-    return result if kind == "blocking" else loop.run_until_complete(result)
+def result(value):
+    return value if kind == "blocking" else loop.run_until_complete(value)
 
-call("publish", ["parent", "child"], 0)
+def next_item():
+    return (next(items) if kind == "blocking" else result(anext(items))).data
+
+def answers():
+    return all(result(client.channel(name)).name == name for _ in range(100))
+
+result(client.publish(["parent", "child"], 0))
+items = follower.follow("parent")
+next_item()
 child = os.fork()
 name = "parent" if child else "child"
+if not child and not uses:
+    del client
+    gc.collect()
+    os._exit(0)
 if not child:
     loop = asyncio.new_event_loop()
-same = all(call("channel", name).name == name for _ in range(100))
-if not child:
-    os._exit(not same)
+    os._exit(not (answers() and next_item() == 1))
+same = answers()
+result(client.publish("parent", 1))
 failed = os.waitpid(child, 0)[1] != 0
-os._exit(failed or not same or call("channel", name).name != name)
+os._exit(failed or not (same and answers() and next_item() == 1))
 """
 
 
+@pytest.mark.parametrize("uses", ["uses", ""])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_client_in_a_process_that_forks(serve: Serve, kind: str) -> None:
-    """As a web server that loads the application first: parent and child do not get each other's answers, and the
-    parent goes on with its connection and its event loop."""
+def test_a_client_in_a_process_that_forks(serve: Serve, kind: str, uses: str) -> None:
+    """As a web server that loads the application first: parent and child do not get each other's answers and messages,
+    and the parent goes on with its connections and its event loop; also if the child does not use the client."""
     with serve() as server:
-        command = [sys.executable, "-c", FORK, kind, server.url]
+        command = [sys.executable, "-c", FORK, kind, server.url, uses]
         ended = subprocess.run(command, env=clean_environment(), capture_output=True, timeout=WAIT_SECONDS, check=False)
     assert (ended.returncode, ended.stderr) == (0, b"")
 
