@@ -82,7 +82,10 @@ class AsyncioDriver(Driver):
         try:
             sock.setblocking(False)
             async with self.until(until):
-                await asyncio.get_running_loop().sock_connect(sock, address)
+                if family == socket.AF_UNIX:
+                    sock.connect(address)  # at once: asyncio takes EAGAIN, a full backlog, for connected in the end
+                else:
+                    await asyncio.get_running_loop().sock_connect(sock, address)
                 reader, writer = await asyncio.open_connection(
                     sock=sock, ssl=tls, server_hostname=host if tls is not None else None
                 )

@@ -202,7 +202,8 @@ class Follower:
             self._say_at = min(self._say_at, self._said_at + SAY_SECONDS)
         elif (item := item_of(kind, data, cursor)) is not None:
             self._pending.append(item)
-        self._cursor = cursor
+        if kind is None:
+            self._cursor = cursor
 
     def _failed(self, error: ClientError) -> None:
         """Send the event that an error is. Raises: the error, if the server refuses."""

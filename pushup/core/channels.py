@@ -9,7 +9,7 @@ which any forgotten channel could have had something for a reader.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -17,7 +17,8 @@ from sortedcontainers import SortedKeyList
 
 from pushup.core.change_log import Name, TableChanges
 from pushup.core.channel import Channel, Touched
-from pushup.core.errors import Overloaded, UnknownChannel
+from pushup.core.commands import Draft
+from pushup.core.errors import BadRequest, Overloaded, PushUpError, UnknownChannel
 from pushup.core.machine_rules import Retention, Rules
 from pushup.core.rows import ChannelRow
 
@@ -136,11 +137,14 @@ class Channels:
         """The entry being applied has changed this channel."""
         self._changes.note(channel.name)
 
-    def room_for(self, count: int) -> Overloaded | None:
-        """The error if this many more channels cannot be opened; None if they can."""
+    def room_for(self, count: int, drafts: Iterable[Draft] = ()) -> PushUpError | None:
+        """The error if this many more channels cannot be opened, which these messages need; None if they can."""
         limit = self._rules.limits.channels_limit
         if len(self) + count <= limit:
             return None
+        needed = len({self.name_of(name) for draft in drafts for name in draft.channels})
+        if needed > limit:  # then there will be no room, whatever closes
+            return BadRequest(f"channels_limit is {limit}, and these are {needed} channels", field="channels")
         return Overloaded(f"channels_limit of {limit} is reached", retry_after=10)
 
     def open(self, name: str | None, ttl: float | None, time: float) -> Channel:

@@ -182,7 +182,7 @@ class ReplicatedState(StateRows):
         for name in new:
             if self.limits.strict_channels or is_id(name):
                 return unknown_channel(name, field="channels")
-        full = self.channels.room_for(len(new)) if new else None
+        full = self.channels.room_for(len(new), drafts) if new else None
         for draft in drafts:
             if draft.unread is not None:
                 return full or self.webhooks.why_not(drafts)

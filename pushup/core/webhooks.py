@@ -26,7 +26,7 @@ from pushup.core.bounded_table import BoundedTable
 from pushup.core.change_log import TableChanges
 from pushup.core.channel import Unread
 from pushup.core.commands import Draft
-from pushup.core.errors import Overloaded
+from pushup.core.errors import BadRequest, Overloaded, PushUpError
 from pushup.core.machine_rules import Rules
 
 CLAIM_SECONDS = 15.0
@@ -103,9 +103,11 @@ class Webhooks(BoundedTable[Webhook]):
         """Whether any message waits for readers."""
         return bool(self._by_reader)
 
-    def why_not(self, drafts: Iterable[Draft]) -> Overloaded | None:
+    def why_not(self, drafts: Iterable[Draft]) -> PushUpError | None:
         """The error if these messages cannot all wait for readers."""
         new = sum([len(d.channels) * len(d.unread.subjects) for d in drafts if d.unread is not None])
+        if new > self.limit:
+            return BadRequest(f"unread_limit is {self.limit}, and subjects times channels are {new} here", field="for")
         if self._size + new > self.limit:
             return Overloaded(f"unread_limit of {self.limit} is reached; nothing was published", retry_after=60)
         return None

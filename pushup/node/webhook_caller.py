@@ -29,7 +29,7 @@ TOLD_SECONDS = 0.05
 """Calls that end within this time are removed together."""
 
 ATTEMPTS = 12
-"""How often the application is called about one message, within some 80 minutes."""
+"""How often the application is called about one message, within some 66 minutes."""
 
 Result = Literal["sent", "failed", "given_up"]
 """What has become of a call. One that `failed` is tried again."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import secrets
 import socket
 import threading
@@ -124,7 +123,7 @@ class Relay:
         except ClientError as error:
             if error.type in OTHER_NUMBERS:
                 self._rename(rows, epoch, error)
-            elif _is_about_rows(error) or _can_never_fit(error, messages):
+            elif _is_about_rows(error):
                 self._refused(rows, epoch, batch, error)
             else:
                 raise
@@ -187,18 +186,6 @@ def _is_about_rows(error: ClientError) -> bool:
         return field == "channels"
     is_bad_request = error.type == "urn:pushup:bad-request"  # a 400 of another server says nothing about them
     return error.status == 413 or (is_bad_request and not field.startswith("producer"))
-
-
-def _can_never_fit(error: ClientError, messages: list[NewMessage]) -> bool:
-    """Whether a limit that is reached is below what the messages need together: then no time will bring them room."""
-    reached = re.match(r"(unread|channels)_limit of (\d+) is reached", str(error.problem.get("detail", "")))
-    if reached is None:
-        return False
-    if reached[1] == "channels":
-        needed = len({name for message in messages for name in message["channels"]})
-    else:
-        needed = sum(len(set(each["channels"])) * len(set(each.get("for", ()))) for each in messages)
-    return needed > int(reached[2])
 
 
 def _message(row: Row) -> NewMessage:

@@ -506,7 +506,7 @@ export class Network {
       timer.call = close.call = grantEnds.call = null;
     };
     node.waiting.add(look);
-    send(":\nretry: 1000\n\n");
+    send(":\nretry: 1000\n\nevent: new\nid: new\ndata: {}\n\n"); // clients ignore events that they do not know
     if (isOfToken) send(`event: expiry\ndata: {"expires_in":${Math.floor((until - clock.now) / 1000)}}\n\n`);
     if (ticket) send(`event: ticket\ndata: {"ticket":"${ticket}"}\n\n`);
     look();

@@ -243,7 +243,8 @@ class NaiveState:
         if any(self.limits.strict_channels or name.isdigit() for name in new):
             return UnknownChannel("")
         if new and len(self.open) + len(new) > self.limits.channels_limit:
-            return Overloaded("")
+            can_fit = len({self.resolve(name) or name for name in names}) <= self.limits.channels_limit
+            return Overloaded("") if can_fit else BadRequest("")
         for sequence, draft in enumerate(command.messages, entry.sequence):
             attributes = draft.attributes or NONE
             of_it = draft.channels, bytes(draft.data), attributes.event, command.owner

@@ -23,7 +23,7 @@ from pushup.core.commands import (
     Upgrade,
 )
 from pushup.core.cursor import Cursor
-from pushup.core.errors import ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
+from pushup.core.errors import BadRequest, ChannelExists, KeyReused, OutOfOrder, Overloaded, UnknownChannel
 from pushup.core.limits import ChannelPolicy, Limits
 from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
 
@@ -149,14 +149,15 @@ def test_a_key_is_remembered_as_long_as_any_message(version: int, end: float) ->
 
 def test_a_refused_publication_does_not_use_up_its_key() -> None:
     feed = Feed(channels_limit=1)
-    assert isinstance(feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0), Overloaded)
+    assert isinstance(feed.apply(batch(draft("a"), draft("b"), key="k"), 1.0), BadRequest)
     assert feed.apply(publish("a", key="k"), 1.0) == Published(EPOCH, 3, 1, 1.0)
 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_batch_is_published_as_a_whole_or_not_at_all(strict: bool) -> None:
-    feed = Feed(channels_limit=3, strict_channels=strict)
+    feed = Feed(channels_limit=4, strict_channels=strict)
     feed.apply(Create("a"), 1.0)
+    feed.apply(Create("z"), 1.0)
     feed.hold(poll("a", timeout=10.0), 1.0)
     for bad in (batch(draft("a"), draft("4711")), batch(draft("a"), draft("b", "c"), draft("d"))):
         before = feed.state.snapshot()
@@ -177,6 +178,27 @@ def test_publishing_opens_channels_up_to_the_limit() -> None:
     assert isinstance(feed.apply(Create("c"), 1.0), Overloaded)
     feed.apply(Close("a"), 1.0)
     assert isinstance(feed.apply(publish("c"), 1.0), Published)
+
+
+def test_a_publication_that_needs_more_channels_than_can_ever_be_open() -> None:
+    """Those that are open count as well, but only once if they are given by name and id."""
+    feed = Feed(channels_limit=3)
+    a = feed.apply(Create("a"), 1.0)
+    assert isinstance(a, ChannelState)
+    never = feed.apply(batch(draft("a", "b"), draft("b", "c", "d")), 1.0)
+    assert isinstance(never, BadRequest)
+    assert (never.detail, never.field) == ("channels_limit is 3, and these are 4 channels", "channels")
+    feed.apply(Create("z"), 1.0)
+    fits = batch(draft("a", "b"), draft(str(a.id), "c"), key="k")
+    assert isinstance(feed.apply(fits, 1.0), Overloaded)
+    feed.apply(Close("z"), 1.0)
+    published = feed.apply(fits, 1.0)
+    assert isinstance(published, Published)
+    feed.apply(Configure(replace(feed.state.limits, channels_limit=1)), 1.0)
+    assert feed.apply(fits, 1.0) == published, "the key is known"
+    assert isinstance(feed.apply(replace(fits, key=None), 1.0), Published), "all are open still"
+    assert isinstance(feed.apply(publish("a", "x"), 1.0), BadRequest)
+    assert isinstance(feed.apply(publish("x"), 1.0), Overloaded)
 
 
 def test_strict_channels_must_be_created_first() -> None:

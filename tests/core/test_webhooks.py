@@ -26,7 +26,7 @@ from pushup.core.commands import (
     Told,
 )
 from pushup.core.cursor import Cursor
-from pushup.core.errors import Overloaded
+from pushup.core.errors import BadRequest, Overloaded, PushUpError
 from pushup.core.limits import Limits
 from pushup.core.snapshot import Changes
 from pushup.core.state import EXPIRE_AT_MOST, ReplicatedState
@@ -217,6 +217,15 @@ def test_a_limit_that_was_lowered_refuses_only_what_waits_for_readers() -> None:
     assert len(feed.state.webhooks) == 1
 
 
+def test_more_subjects_than_the_table_can_ever_have() -> None:
+    feed = Feed(unread_limit=3)
+    feed.apply(publish("ann"), 100.0)
+    never = feed.apply(Publish((waiting("ann", "bob"), waiting("ann", "bob"))), 100.0)
+    assert isinstance(never, BadRequest)
+    assert (never.detail, never.field) == ("unread_limit is 3, and subjects times channels are 4 here", "for")
+    assert isinstance(feed.apply(publish("ann", "bob", "eve"), 100.0), Overloaded)
+
+
 def test_what_is_claimed_counts_as_well() -> None:
     feed = Feed(unread_limit=1)
     feed.apply(publish("ann"), 100.0)
@@ -263,7 +272,8 @@ class NaiveWebhooks:
                 new = [NaiveRow(id_of(first + n, self.epoch), m.channels, m.unread.subjects, time + m.unread.after)
                        for n, m in enumerate(command.messages) if m.unread is not None]  # fmt: skip
                 if new and sum(len(row.channels) * len(row.subjects) for row in self.rows + new) > limit:
-                    return Overloaded("")
+                    can_fit = sum(len(row.channels) * len(row.subjects) for row in new) <= limit
+                    return Overloaded("") if can_fit else BadRequest("")
                 self.rows += new
             case Read(subject=subject, ids=ids):
                 for row in [row for row in self.rows if row.id in ids and row.phase == "waits"]:
@@ -362,7 +372,8 @@ class Model:
     def apply(self, command: Command) -> Outcome:
         outcome = self.feed.apply(command, self.time)
         expected = self.naive.apply(command, self.time, limit=30)
-        assert isinstance(outcome, Overloaded) == isinstance(expected, Overloaded)
+        assert isinstance(outcome, PushUpError) == isinstance(expected, PushUpError)
+        assert not isinstance(expected, PushUpError) or type(outcome) is type(expected)
         if isinstance(expected, Claimed):
             assert outcome == expected
         again = [row.attempts for row in self.naive.rows if row.attempts > 1]

@@ -227,8 +227,8 @@ def test_a_limit_below_what_rows_need(database: Database) -> None:
         until_idle(relay)
     assert [message.data for message in recorder.published()] == [0, 1, 2, 3]
     assert database.run("SELECT id, error FROM pushup_outbox") == [
-        (4, "503 Service Unavailable: unread_limit of 4 is reached; nothing was published"),
-        (5, "503 Service Unavailable: channels_limit of 3 is reached"),
+        (4, "400 Bad Request: unread_limit is 4, and subjects times channels are 5 here"),
+        (5, "400 Bad Request: channels_limit is 3, and these are 4 channels"),
     ]
 
 

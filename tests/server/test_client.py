@@ -23,6 +23,7 @@ from typing import Any, Literal
 import pytest
 
 from pushup.client import AsyncClient, Client, ClientError, Item, Message
+from pushup.client.values import NotSent
 from tests.client.both_clients import KINDS, MakeClient, making
 from tests.server.certificates import write_certificate
 from tests.server.conftest import Serve
@@ -372,6 +373,17 @@ def test_a_client_over_tls(tmp_path: Path, make: MakeClient, monkeypatch: pytest
             make(f"https://localhost:{port}", patience=0.0).cursor()
         client.stop()
         thread.join(WAIT_SECONDS)
+
+
+def test_a_unix_socket_whose_backlog_is_full(make: MakeClient, tmp_path: Path) -> None:
+    """Nothing was sent, so that every call may be tried again."""
+    path = str(tmp_path / "full")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(path)
+        listener.listen(0)
+        first.connect(path)
+        with pytest.raises(NotSent):
+            make(f"unix:{path}", patience=0.0).create("a")
 
 
 def test_a_unix_socket(serve: Serve, make: MakeClient, tmp_path: Path) -> None:

@@ -99,6 +99,18 @@ def test_too_many_channels(node: InMemoryNode) -> None:
     assert node.call("POST", "/v1/channels", {"name": "y"}).status == 503
 
 
+def test_more_channels_than_can_ever_be_open(node: InMemoryNode) -> None:
+    """Trying again cannot help, so it is a bad request, even if there is no room now either."""
+    for n in range(3):
+        node.publish(f"c{n}")
+    bad = node.call(
+        "POST", "/v1/messages", {"messages": [{"channels": [*pair], "data": 1} for pair in ("ab", "cd", "ef")]}
+    )
+    assert (bad.status, bad.json["field"]) == (400, "channels")
+    assert bad.json["detail"] == "channels_limit is 5, and these are 6 channels"
+    assert len(node.state.channels) == 3
+
+
 def test_idempotency_key(node: InMemoryNode) -> None:
     body = {"channels": ["a"], "data": 1}
     first = node.call("POST", "/v1/messages", body, Idempotency_Key="k1")

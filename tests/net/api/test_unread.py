@@ -325,6 +325,8 @@ def test_a_full_table_refuses() -> None:
     assert (refused.status, refused.json["detail"]) == (503, "unread_limit of 3 is reached; nothing was published")
     node.publish("a")
     node.ask("eve")
+    refused = node.call("POST", "/v1/messages", {**body, "for": ["ann", "bob"]})
+    assert (refused.status, refused.json["field"]) == (400, "for"), "it needs 4, whatever else waits"
 
 
 @pytest.mark.parametrize(
