@@ -303,6 +303,39 @@ def test_what_a_process_has_sent_before_it_ended_is_read() -> None:
         assert (ends.received, len(ends.reasons)) == ([b"last"], 1)
 
 
+def test_what_a_process_has_sent_before_it_ended_waits_while_the_link_is_held() -> None:
+    """What has arrived, and what is still in the kernel. Meanwhile the socket is not watched: a broken one would be
+    reported all the time."""
+    ends = Ends()
+    ends.link.hold()
+    ends.transport.received(framed(b"one") + framed(b"two"))
+    for _ in range(2):
+        ends.transport.lost()
+        ends.link.send(framed(b"x"))
+        ends.driver.end_batch()
+    assert (ends.received, ends.reasons, ends.driver.watched, ends.kernel.is_closed) == ([], [], {}, False)
+    ends.link.go_on()
+    assert (ends.received, ends.wanted) == ([b"one", b"two"], (True, False))
+    ends.transport.received(framed(b"last"))
+    ends.transport.lost()
+    assert (ends.received[2:], len(ends.reasons), ends.kernel.is_closed) == ([b"last"], 1, True)
+
+
+def test_a_link_that_is_lost_while_it_is_held_and_then_given_up() -> None:
+    """What it has sent does not matter any more; nothing is asked of its socket."""
+    ends = Ends()
+    ends.kernel.room = 0
+    ends.link.send(framed(b"x"))
+    ends.driver.end_batch()
+    ends.link.hold()
+    ends.transport.lost()
+    ends.link.abort("enough")
+    ends.driver.end_batch()
+    ends.link.go_on()
+    ends.transport.lost()
+    assert (ends.reasons, ends.driver.watched, ends.kernel.is_closed) == (["enough"], {}, True)
+
+
 def test_a_broken_socket_ends_the_link() -> None:
     """When it is written to, for another reason than that the other end is closed."""
     ends = Ends()
