@@ -102,10 +102,7 @@ class SocketTransport:
             return
         self._is_flushing = True  # what the link adds is sent below
         try:
-            self._link.on_flush()
-        except Exception:
-            self._link.abort("nothing could be sent to it")
-            raise
+            self._link.guarded(self._link.on_flush)
         finally:
             self._is_flushing = False
         if self._unsent:
