@@ -288,7 +288,7 @@ def test_a_frame_that_cannot_be_taken_ends_the_link() -> None:
         ends.far.dataReceived(b"".join(map(framed, BODIES)))
     ends.run()
     assert (ends.received, ends.far.was_aborted) == (BODIES[:1], True)
-    assert ends.far_reasons == ["what it sent could not be taken"]
+    assert ends.far_reasons == ["an error of this process, see the log"]
 
 
 def test_a_link_that_was_aborted_sends_nothing_more() -> None:

@@ -114,11 +114,7 @@ class Turns:
         """The next turn."""
         if self._link.is_open:
             self._done = units
-            try:
-                self.do(steps)
-            except Exception:
-                self._link.abort("what it sent could not be taken")
-                raise
+            self._link.guarded(self.do, steps)
 
 
 async def restored(snapshot: Snapshot, pace: Pace) -> ReplicatedState:

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 import uuid
+from codecs import getincrementaldecoder
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -70,7 +71,7 @@ class AsyncAnswerWriter:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Any, int]] = deque()  # parts with their sizes
         self._size = 0
-        self._half = ""  # of a character, whose other half is to come
+        self._decoder = getincrementaldecoder("utf-16-le")("replace")  # keeps half a character until the rest comes
         self._end: dict[str, str] | None = None
         self._failure: Exception | None = AnswerError("write in the block of `with client.answer(...) as answer`")
         self._next = 0
@@ -92,7 +93,11 @@ class AsyncAnswerWriter:
             raise AnswerError(f"the answer on {self._channel} was begun before; resume=True continues it")
         self._failure = None
         self._sending = self._driver.background(self._send_all())
-        self._watching = self._driver.background(self._watch())
+        try:
+            self._watching = self._driver.background(self._watch())
+        except BaseException:  # such as when no more threads can be started
+            self._sending.cancel()
+            raise
         return self
 
     async def __aexit__(
@@ -120,10 +125,7 @@ class AsyncAnswerWriter:
         if not isinstance(text, str):
             raise TypeError(f"write takes text, not {type(text).__name__}; send takes any JSON value")
         with self._lock:
-            text = self._half + text
-            self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-            text = text.removesuffix(self._half)
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            text = self._decoder.decode(text.encode("utf-16-le", "surrogatepass"))
         for begin in range(0, len(text), PIECE_SIZE):
             part = text[begin : begin + PIECE_SIZE]
             await self._append(part, len(part))
@@ -143,7 +145,12 @@ class AsyncAnswerWriter:
         await self._driver.sleep(0.0)  # others get a turn, even if the model blocks the event loop
         while True:
             with self._lock:
-                self._check()
+                if self._failure is not None:
+                    raise self._failure
+                if self._end is not None:
+                    raise AnswerError("the answer has ended")
+                if self.stopped:
+                    raise AnswerStopped("somebody asked to stop")
                 if self._size < WAITING_LIMIT:
                     self._waiting.append((part, size))
                     self._size += size
@@ -158,14 +165,6 @@ class AsyncAnswerWriter:
         if not isinstance(text, str):
             raise TypeError(f"fail takes a text for users, not {type(text).__name__}")
         self._finish({"end": "error", "error": text})
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if self._end is not None:
-            raise AnswerError("the answer has ended")
-        if self.stopped:
-            raise AnswerStopped("somebody asked to stop")
 
     def _finish(self, end: dict[str, str]) -> None:
         with self._lock:

@@ -112,6 +112,14 @@ class Link(Protocol):
             self._unsent.clear()
             self._transport.abortConnection()
 
+    def guarded(self, call: Callable[..., None], *given: Any) -> None:
+        """Call this. An error in it ends the link: not all was done that the other process relies on."""
+        try:
+            call(*given)
+        except Exception:
+            self.abort("an error of this process, see the log")
+            raise
+
     def close(self) -> None:
         """End the link once everything is sent."""
         if self.is_open:
@@ -165,10 +173,7 @@ class Link(Protocol):
                 if len(arrived) < end:
                     return
                 place = end
-                self._received(bytes(memoryview(arrived)[begin:end]))
-        except Exception:
-            self.abort("what it sent could not be taken")
-            raise
+                self.guarded(self._received, bytes(memoryview(arrived)[begin:end]))
         finally:
             self._is_passing_on = False
             del arrived[:place]

@@ -35,6 +35,7 @@ class SocketTransport:
         self._is_blocked = False  # until the kernel accepts bytes again
         self._is_paused = False
         self._is_reading = True
+        self._is_lost = False  # and not watched, until what it has sent can be read
         self._is_closing = False
         self._is_closed = False
         demultiplexer.add(self)
@@ -90,17 +91,18 @@ class SocketTransport:
         self._flush()
 
     def lost(self) -> None:
-        self._end(ConnectionLost())
+        if self._is_reading:
+            self._end(ConnectionLost())
+        elif not (self._is_lost or self._is_closed):
+            self._is_lost = True
+            self._demultiplexer.remove(self)
 
     def _flush(self) -> None:
         if self._is_closed:
             return
         self._is_flushing = True  # what the link adds is sent below
         try:
-            self._link.on_flush()
-        except Exception:
-            self._link.abort("nothing could be sent to it")
-            raise
+            self._link.guarded(self._link.on_flush)
         finally:
             self._is_flushing = False
         if self._unsent:
@@ -126,14 +128,19 @@ class SocketTransport:
             self._link.resumeProducing()
 
     def _want(self) -> None:
-        if not self._is_closed:
-            with suppress(ValueError):  # the demultiplexer is closed: this process is about to exit
-                self._demultiplexer.want(self, reading=self._is_reading, writing=self._is_blocked)
+        if self._is_closed or (self._is_lost and not self._is_reading):
+            return
+        with suppress(ValueError):  # the demultiplexer is closed: this process is about to exit
+            if self._is_lost:
+                self._demultiplexer.add(self)
+                self._is_lost = False
+            self._demultiplexer.want(self, reading=self._is_reading, writing=self._is_blocked)
 
     def _end(self, reason: Exception) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._demultiplexer.remove(self)
+            if not self._is_lost:
+                self._demultiplexer.remove(self)
             self.socket.close()
             self._link.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]
 

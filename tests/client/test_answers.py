@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from itertools import islice, repeat
 from math import inf
 from typing import Any
@@ -419,6 +421,27 @@ def test_an_exception_after_a_stop_of_the_client() -> None:
     client = Client("unix:a", driver=Node().driver)
     with pytest.raises(ClientError, match="stopped"), client.answer("a"):
         client.stop()
+
+
+def test_a_writer_whose_second_thread_cannot_start() -> None:
+    """The first one ends, too, or readers would wait for an answer that nobody writes."""
+
+    class Few(SimulatedDriver):
+        def background(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:
+            if started:
+                coroutine.close()
+                raise RuntimeError("can't start new thread")
+            started.append(super().background(coroutine))
+            return started[0]
+
+    started: list[Future[None]] = []
+    node = Node()
+    node.driver = Few(a=node.driver.scripts["a"])
+    with pytest.raises(RuntimeError, match="new thread"), node.write():
+        pass
+    assert len(started) == 1
+    node.pause(60.0)
+    assert node.beats == [(0.0, 0)]
 
 
 def test_several_writers_that_are_faster_than_the_server() -> None:

@@ -198,7 +198,7 @@ def test_an_error_of_this_process_is_not_an_end_of_the_other(logged_failures: li
     ends.driver.end_batch()
     ends.link.on_flush = lambda: [][0]
     write_to(ends.transport)
-    assert (ends.link.was_aborted, ends.reasons) == (True, ["nothing could be sent to it"])
+    assert (ends.link.was_aborted, ends.reasons) == (True, ["an error of this process, see the log"])
     ends.driver.end_batch()
     assert (ends.driver.watched, ends.kernel.is_closed, len(ends.reasons)) == ({}, True, 1)
     logged_failures.clear()
@@ -301,6 +301,39 @@ def test_what_a_process_has_sent_before_it_ended_is_read() -> None:
         ends.transport.received(framed(b"last"))
         ends.transport.ended()
         assert (ends.received, len(ends.reasons)) == ([b"last"], 1)
+
+
+def test_what_a_process_has_sent_before_it_ended_waits_while_the_link_is_held() -> None:
+    """What has arrived, and what is still in the kernel. Meanwhile the socket is not watched: a broken one would be
+    reported all the time."""
+    ends = Ends()
+    ends.link.hold()
+    ends.transport.received(framed(b"one") + framed(b"two"))
+    for _ in range(2):
+        ends.transport.lost()
+        ends.link.send(framed(b"x"))
+        ends.driver.end_batch()
+    assert (ends.received, ends.reasons, ends.driver.watched, ends.kernel.is_closed) == ([], [], {}, False)
+    ends.link.go_on()
+    assert (ends.received, ends.wanted) == ([b"one", b"two"], (True, False))
+    ends.transport.received(framed(b"last"))
+    ends.transport.lost()
+    assert (ends.received[2:], len(ends.reasons), ends.kernel.is_closed) == ([b"last"], 1, True)
+
+
+def test_a_link_that_is_lost_while_it_is_held_and_then_given_up() -> None:
+    """What it has sent does not matter any more; nothing is asked of its socket."""
+    ends = Ends()
+    ends.kernel.room = 0
+    ends.link.send(framed(b"x"))
+    ends.driver.end_batch()
+    ends.link.hold()
+    ends.transport.lost()
+    ends.link.abort("enough")
+    ends.driver.end_batch()
+    ends.link.go_on()
+    ends.transport.lost()
+    assert (ends.reasons, ends.driver.watched, ends.kernel.is_closed) == (["enough"], {}, True)
 
 
 def test_a_broken_socket_ends_the_link() -> None:
