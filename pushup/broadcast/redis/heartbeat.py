@@ -204,10 +204,8 @@ class Heartbeat:
             was_replicated=self._durability.is_disproved,
         )
         now = self._uptime()
-        # If the clock of Redis was set forward, it may have ended the lease of a node that still goes by it. If it was
-        # set back, a report whose reply was lost has the time of an earlier one.
+        # If the clock of Redis was set forward, it may have ended the lease of a node that still goes by it.
         was_set = report.time - self._answered > now - self._asked_at + MARGIN_SECONDS
-        was_set |= report.time - asked_at < self._redis_ahead - MARGIN_SECONDS
         self._answered, self._asked_at = report.time, asked_at
         self._metrics.reported(commands, now - asked_at, report.tail)
         was_living = report.complete

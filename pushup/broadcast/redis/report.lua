@@ -6,23 +6,25 @@
 -- Fails if this is another run by now: nodes that append nothing notice it here, and vouch for the log with the others.
 -- Returns epoch, sequence, tag, run, version, cluster, founded, replicated, saved, 1 or 0, the time (seconds), how many
 -- nodes load (`save.lua`), and a list of what each living node has reported.
--- 1: no living node can be missing: the lease is not newer than the last report whose reply the node got. If Redis has
+-- 1: no living node can be missing: the lease is exactly that of the last report whose reply the node got. If Redis has
 -- lost leases since, with this one, a report whose reply was lost may have written it again.
 local now = redis.call('TIME')
 local time = now[1] + now[2] / 1000000
+local ends = string.format('%.6f', time + ARGV[3])
 local lease = redis.call('ZSCORE', KEYS[2], ARGV[1])
 local known = tonumber(string.format('%.6f', ARGV[6] + ARGV[3]))
-local complete = lease and tonumber(lease) <= known and tonumber(lease) > time and 1 or 0
+-- A lease that ends later than a new one is from before the clock was set back. Its node may have died since; and if the
+-- clock was ahead before, others were ended early. So all get the same end, and none is the one that its node knows.
+local was_set_back = redis.call('ZCOUNT', KEYS[2], '(' .. ends, '+inf') > 0
+local complete = not was_set_back and lease and tonumber(lease) == known and known > time and 1 or 0
 -- If Redis is out of memory, it refuses a script whose first write needs memory. This one needs none.
 redis.call('ZREM', KEYS[2], ARGV[1])
 if ARGV[2] == '' then
   redis.call('HDEL', KEYS[3], ARGV[1])
 else
-  local ends = string.format('%.6f', time + ARGV[3])
   redis.call('ZADD', KEYS[2], ends, ARGV[1])
   redis.call('HSET', KEYS[3], ARGV[1], ARGV[2])
-  -- A lease that ends later than this one is from before the clock was set back. Its node may have died since.
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. ends, '+inf')) do
+  for _, id in ipairs(was_set_back and redis.call('ZRANGE', KEYS[2], 0, -1) or {}) do
     redis.call('ZADD', KEYS[2], ends, id)
   end
 end

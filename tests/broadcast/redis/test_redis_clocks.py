@@ -136,13 +136,14 @@ def test_a_living_node_keeps_its_lease_when_redis_is_set_back(cluster: Cluster) 
     assert received == [Confirmation("stable", nodes=2)]
 
 
-def test_redis_is_set_back_and_forgets_the_nodes(cluster: Cluster, log: list[str]) -> None:
+@pytest.mark.parametrize("set_back", [60.0, 0.4])
+def test_redis_is_set_back_and_forgets_the_nodes(cluster: Cluster, set_back: float, log: list[str]) -> None:
     """The node that reports first gets no reply: with its next report, it may be the only one that Redis knows."""
     cluster.advance(LEASE_SECONDS + 1.0)
     node, behind = cluster.nodes
     cluster.stick(behind)
     received = node.confirm("stable", cluster.publish(node, "a"), 30.0)
-    cluster.redis.skew = -60.0
+    cluster.redis.skew = -set_back
     for key in (LEASES, MEMBERS):
         del cluster.redis.data[key]
     (link,) = [link for link in cluster.links_of(node) if not link.requests]
@@ -158,6 +159,40 @@ def test_redis_is_set_back_and_forgets_the_nodes(cluster: Cluster, log: list[str
     assert [member.id for member in node.node.members()] == ["node0"]
     cluster.advance(LEASE_SECONDS)
     assert received == [Confirmation("stable", nodes=1)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("then", [0.0, -1.0, -60.0])
+def test_redis_is_set_forward_and_back_while_others_do_not_report(
+    cluster: Cluster, first: int, then: float, log: list[str]
+) -> None:
+    """A node that reports meanwhile ends the lease of one that is cut off, and goes by it. The next report tells all,
+    whether it is that of a node that has not seen the clock ahead (0) or not (1)."""
+    cluster.start()
+    cluster.advance(LEASE_SECONDS + 1.0)
+    node, seeing, behind = cluster.nodes
+    cluster.stick(behind)
+    behind.connector.is_cut_off = True
+    cluster.advance(1.3)
+    received = node.confirm("stable", cluster.publish(node, "a"), 30.0)
+    cluster.stick(node)
+    cluster.redis.skew = 2.0
+    cluster.advance(REPORT_SECONDS + 0.05)
+    assert [member.id for member in seeing.node.members()] == ["node0", "node1"]
+    cluster.redis.skew = then
+    if first == 0:
+        cluster.stick(seeing)
+    else:
+        cluster.advance(REPORT_SECONDS + 0.05)
+    for link in cluster.links_of(node):
+        link.stuck = False
+    while behind.broadcast.is_current:
+        assert received == []
+        cluster.advance(0.05)
+    for link in cluster.links_of(seeing):
+        link.stuck = False
+    cluster.advance(2 * LEASE_SECONDS)
+    assert received == [Confirmation("stable", nodes=2)]
 
 
 def test_time_ranges_end_by_the_clock_of_redis(cluster: Cluster) -> None:
