@@ -807,7 +807,6 @@ class Lead {
   /** @param {any} message */
   #receive({ type, tab, lists, ...message }) {
     const { client } = this;
-    client.check();
     if (type === "lead") this.send("leader", message);
     if (type === "split") client.split();
     if (type === "unread") client.unread();
@@ -826,7 +825,7 @@ class Lead {
   /** Greets a leader that is silent, and forgets tabs that are. @param {number} now */
   check(now) {
     for (const [tab, { heard }] of this.tabs) if (now - heard > FORGET) this.tabs.delete(tab);
-    if (this.state !== "following" || !this.lock || now < this.greetAt) return;
+    if (this.state !== "following" || now < this.greetAt) return;
     if (this.heard >= this.greeted) this.unanswered = 0;
     else if (++this.unanswered === 2) {
       this.unanswered = 0;
@@ -1204,14 +1203,23 @@ export class PushUp {
     this.#touched = true;
     queueMicrotask(() => {
       this.#touched = false;
-      this.#refresh(this.now());
+      this.check();
     });
   }
 
-  /** @param {number} now */
-  #refresh(now) {
+  /** Sends the events that are due, and looks at everything, at one time: what is due a moment later has its timer. */
+  check() {
     const { lead, base, own } = this;
+    const now = this.now();
+    if (this.#jumped) {
+      this.#jumped = false;
+      this.token.coming = undefined; // what was under way may hang
+      this.#happened("jump");
+    }
     this.#sleepOrWake();
+    base.check(now);
+    own.check(now);
+    lead.check(now);
     if (!this.#active().length) this.feed.start();
     const lists = this.#asleep ? [] : this.#lists();
     lead.offer(lists.length ? lists : null);
@@ -1247,32 +1255,19 @@ export class PushUp {
     return new Promise((resolve) => this.environment.setTimeout(resolve, time));
   }
 
-  /** Sends the events that are due. */
-  check() {
-    const now = this.now();
-    this.#checkAt = Infinity;
-    if (this.#jumped) {
-      this.#jumped = false;
-      this.token.coming = undefined; // what was under way may hang
-      this.#happened("jump");
-    }
-    this.base.check(now);
-    this.own.check(now);
-    this.lead.check(now);
-    this.touch();
-  }
-
   /** @param {number} now */
   #schedule(now) {
     const { base, own, lead, environment } = this;
-    const times = [now + LOOK, this.sayAt, base.deadline.at, own.deadline.at];
-    if (lead.state === "following") times.push(lead.greetAt);
-    for (const sub of this.#active()) if (this.#isLost(sub)) times.push(sub.askAt);
+    const times = [now + LOOK, this.sayAt, base.deadline.at, own.deadline.at, lead.greetAt];
+    for (const { askAt } of this.#active()) times.push(askAt);
     const next = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
     if (!this.#subscriptions.size || next >= this.#checkAt) return; // a timer that is late comes, too
     environment.clearTimeout(this.#timer);
     this.#checkAt = next;
-    this.#timer = environment.setTimeout(() => this.check(), next - now);
+    this.#timer = environment.setTimeout(() => {
+      this.#checkAt = Infinity;
+      this.check();
+    }, next - now);
   }
 
   // The page.
@@ -1290,9 +1285,8 @@ export class PushUp {
       if (event === "online" || event === "jump" || (seen && connection.state === "waiting")) connection.send("nudge");
     }
     if (event === "jump") return;
-    this.#refresh(this.now()); // now: a page that is being frozen runs nothing afterwards
+    this.check(); // now: a page that is being frozen runs nothing afterwards
     if (event === "pagehide") this.part(this.#presences());
-    this.check();
   }
 
   #sleepOrWake() {

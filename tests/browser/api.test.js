@@ -777,6 +777,24 @@ test("what is due is done although messages keep coming while the timer is late,
   assert.equal(sub.state.state, "live");
 });
 
+test("what is due is done in time, wherever it falls between two readings of the clock", async () => {
+  for (let number = 0; number < 40; number++) {
+    const w = scene();
+    const tab = w.tab();
+    const environment = tab.environment();
+    const { mono, setTimeout } = environment;
+    let readings = 0;
+    environment.mono = () => mono() + readings++ * (0.1 + number / 100);
+    environment.setTimeout = (call, time) => setTimeout(call, Math.floor(time)); // as of a browser whose timers are early
+    w.network.faults.buffering = true;
+    w.page({ environment }, tab).subscribe(["a"], { cursor: w.service.cursor(0) });
+    await w.run(10);
+    const [stream, poll] = w.network.log;
+    assert.deepEqual([stream.path, poll?.path], ["/v1/events", "/v1/poll"]);
+    assert.ok(poll.at - stream.at < 3100, `${number}: ${poll.at - stream.at}`);
+  }
+});
+
 test("a server that answers held polls at once is not asked in a loop", async () => {
   const w = scene();
   const page = w.page({ transport: "poll" });
