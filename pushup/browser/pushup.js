@@ -786,9 +786,10 @@ class Lead {
     this.term = term;
   }
 
-  /** Passes an entry on to the other tabs. @param {Request} request @param {Entry} entry */
+  /** Every tab takes an entry. @param {Request} request @param {Entry} entry */
   pass({ cursor, channels }, entry) {
     this.#post({ type: "entry", term: this.term, from: cursor, channels, entry });
+    this.client.follow(cursor, entry, channels);
   }
 
   /** The server asks what the user has seen; every tab answers for itself. */
@@ -896,6 +897,7 @@ class Subscription {
     this.channels = new Set(this.channels).add(channel);
     this.last = this.node = undefined; // they say nothing about the new channel
     this.complete = "";
+    this.asked = this.askAt = 0;
     if (this.reason) this.retry();
     this.#client.touch();
   }
@@ -935,6 +937,7 @@ class Subscription {
   retry() {
     this.reason = undefined;
     this.suspect = true;
+    if (this.#client.now() - this.askedAt > LASTING) this.asked = this.askAt = 0; // the pause was for something else
   }
 
   get active() {
@@ -978,8 +981,7 @@ class Subscription {
       if (this.closed || this.reason || (atLeastOnce && !this.active)) break;
       for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
       if (cursor !== this.cursor) continue; // it leaps
-      this.last = channels === this.channels ? last : undefined;
-      this.node = channels === this.channels ? node : undefined;
+      [this.last, this.node] = channels === this.channels ? [last, node] : [];
       this.start(entry.cursor);
     }
     this.busy = false;
@@ -1157,7 +1159,7 @@ export class PushUp {
     this.lead = new Lead(this, alone ? "" : JSON.stringify(shared));
     this.base = new Connection(this, "base", {
       plan: () => this.#planBase(),
-      take: (request, entry) => this.#takeBase(request, entry),
+      take: (request, entry) => this.lead.pass(request, entry),
       refused: (_request, problem) => this.#baseRefused(problem),
     });
     this.own = new Connection(this, "own", {
@@ -1318,9 +1320,13 @@ export class PushUp {
     return [...this.#subscriptions].filter((sub) => sub.active);
   }
 
-  /** The channels of each subscription that the shared request may be asked for. */
+  /** The subscriptions whose channels the shared request may be asked for. */
+  #placed() {
+    return this.#active().filter((sub) => sub.cursor && !sub.suspect);
+  }
+
   #lists() {
-    return this.#active().flatMap((sub) => (sub.cursor !== undefined && !sub.suspect ? [[...sub.channels]] : []));
+    return this.#placed().map((sub) => [...sub.channels]);
   }
 
   /** The channels of all tabs: those of a subscription together, or none of them if they are too many. */
@@ -1339,8 +1345,7 @@ export class PushUp {
     if (this.lead.state !== "leading" || this.#asleep) return null;
     const channels = this.#union();
     if (!channels.length) return null;
-    if (this.feed.cursor === undefined)
-      this.feed.start(this.#active().find((sub) => sub.cursor && !sub.suspect)?.cursor);
+    this.continueFrom(this.feed.cursor ?? this.#placed()[0]?.cursor);
     const { cursor } = this.feed;
     return cursor === undefined ? null : { channels, cursor };
   }
@@ -1372,8 +1377,7 @@ export class PushUp {
 
   /** Whether a subscription has to ask for itself, sooner or later. @param {Subscription} sub */
   #isLost(sub) {
-    if (sub.busy) return false;
-    return sub.cursor === undefined || sub.suspect || (this.feed.cursor !== undefined && sub.next() === null);
+    return !sub.busy && (!sub.cursor || sub.suspect || (this.feed.cursor !== undefined && sub.next() === null));
   }
 
   /** Whether the shared request asks for all its channels. @param {Subscription} sub */
@@ -1391,11 +1395,11 @@ export class PushUp {
   follow(from, entry, channels) {
     this.continueFrom(from);
     this.feed.add(entry, channels);
+    const of = [...entry.messages.map((each) => each.channels), entry.gaps.map((gap) => gap.channel), entry.closed].flat();
     for (const sub of this.#active()) {
       void sub.pump();
-      if (entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c)))) this.#askSoon(sub);
+      if (of.some((channel) => sub.channels.has(channel))) this.#askSoon(sub);
     }
-    this.touch();
   }
 
   /** The feed goes on here. If it had not come that far, it may lack messages from before. @param {string} [cursor] */
@@ -1409,14 +1413,10 @@ export class PushUp {
   #askSoon(sub) {
     if (!sub.busy && !this.#isLost(sub)) return;
     sub.complete = "";
-    sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
     if (this.own.request.sub === sub) this.own.request.missed = true;
-  }
-
-  /** @param {Request} request @param {Entry} entry */
-  #takeBase(request, entry) {
-    this.lead.pass(request, entry);
-    this.follow(request.cursor, entry, request.channels);
+    if (sub.suspect) return;
+    sub.asked = 0;
+    sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
   }
 
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
@@ -1428,8 +1428,8 @@ export class PushUp {
     }
     if (!sub || (sub.cursor ?? sub.begin) !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
       return;
+    const longest = sub.suspect || this.#isCovered(sub) ? SELDOM : BACKOFF[1];
     sub.suspect = false;
-    const longest = this.#isCovered(sub) ? SELDOM : BACKOFF[1];
     sub.complete = entry.more ? "" : entry.cursor;
     sub.askedAt = now;
     sub.askAt = entry.more ? 0 : now + Math.min(longest, 1000 * 2 ** sub.asked++);
@@ -1456,13 +1456,11 @@ export class PushUp {
   /** The server asks what the user has seen of what it has sent. */
   unread() {
     for (const sub of this.#active()) sub.said = "";
-    this.touch();
   }
 
   split() {
     this.feed.start();
-    for (const sub of this.#active()) sub.suspect = true;
-    this.touch();
+    for (const sub of this.#active()) sub.retry();
   }
 
   /** What the page is shown. @param {Subscription} sub @returns {State} */
