@@ -786,9 +786,10 @@ class Lead {
     this.term = term;
   }
 
-  /** Passes an entry on to the other tabs. @param {Request} request @param {Entry} entry */
+  /** Every tab takes an entry. @param {Request} request @param {Entry} entry */
   pass({ cursor, channels }, entry) {
     this.#post({ type: "entry", term: this.term, from: cursor, channels, entry });
+    this.client.follow(cursor, entry, channels);
   }
 
   /** The server asks what the user has seen; every tab answers for itself. */
@@ -807,7 +808,6 @@ class Lead {
   /** @param {any} message */
   #receive({ type, tab, lists, ...message }) {
     const { client } = this;
-    client.check();
     if (type === "lead") this.send("leader", message);
     if (type === "split") client.split();
     if (type === "unread") client.unread();
@@ -826,7 +826,7 @@ class Lead {
   /** Greets a leader that is silent, and forgets tabs that are. @param {number} now */
   check(now) {
     for (const [tab, { heard }] of this.tabs) if (now - heard > FORGET) this.tabs.delete(tab);
-    if (this.state !== "following" || !this.lock || now < this.greetAt) return;
+    if (this.state !== "following" || now < this.greetAt) return;
     if (this.heard >= this.greeted) this.unanswered = 0;
     else if (++this.unanswered === 2) {
       this.unanswered = 0;
@@ -897,6 +897,7 @@ class Subscription {
     this.channels = new Set(this.channels).add(channel);
     this.last = this.node = undefined; // they say nothing about the new channel
     this.complete = "";
+    this.asked = this.askAt = 0;
     if (this.reason) this.retry();
     this.#client.touch();
   }
@@ -936,6 +937,7 @@ class Subscription {
   retry() {
     this.reason = undefined;
     this.suspect = true;
+    if (this.#client.now() - this.askedAt > LASTING) this.asked = this.askAt = 0; // the pause was for something else
   }
 
   get active() {
@@ -979,8 +981,7 @@ class Subscription {
       if (this.closed || this.reason || (atLeastOnce && !this.active)) break;
       for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
       if (cursor !== this.cursor) continue; // it leaps
-      this.last = channels === this.channels ? last : undefined;
-      this.node = channels === this.channels ? node : undefined;
+      [this.last, this.node] = channels === this.channels ? [last, node] : [];
       this.start(entry.cursor);
     }
     this.busy = false;
@@ -1158,7 +1159,7 @@ export class PushUp {
     this.lead = new Lead(this, alone ? "" : JSON.stringify(shared));
     this.base = new Connection(this, "base", {
       plan: () => this.#planBase(),
-      take: (request, entry) => this.#takeBase(request, entry),
+      take: (request, entry) => this.lead.pass(request, entry),
       refused: (_request, problem) => this.#baseRefused(problem),
     });
     this.own = new Connection(this, "own", {
@@ -1204,14 +1205,23 @@ export class PushUp {
     this.#touched = true;
     queueMicrotask(() => {
       this.#touched = false;
-      this.#refresh(this.now());
+      this.check();
     });
   }
 
-  /** @param {number} now */
-  #refresh(now) {
+  /** Sends the events that are due, and looks at everything, at one time: what is due a moment later has its timer. */
+  check() {
     const { lead, base, own } = this;
+    const now = this.now();
+    if (this.#jumped) {
+      this.#jumped = false;
+      this.token.coming = undefined; // what was under way may hang
+      this.#happened("jump");
+    }
     this.#sleepOrWake();
+    base.check(now);
+    own.check(now);
+    lead.check(now);
     if (!this.#active().length) this.feed.start();
     const lists = this.#asleep ? [] : this.#lists();
     lead.offer(lists.length ? lists : null);
@@ -1247,32 +1257,19 @@ export class PushUp {
     return new Promise((resolve) => this.environment.setTimeout(resolve, time));
   }
 
-  /** Sends the events that are due. */
-  check() {
-    const now = this.now();
-    this.#checkAt = Infinity;
-    if (this.#jumped) {
-      this.#jumped = false;
-      this.token.coming = undefined; // what was under way may hang
-      this.#happened("jump");
-    }
-    this.base.check(now);
-    this.own.check(now);
-    this.lead.check(now);
-    this.touch();
-  }
-
   /** @param {number} now */
   #schedule(now) {
     const { base, own, lead, environment } = this;
-    const times = [now + LOOK, this.sayAt, base.deadline.at, own.deadline.at];
-    if (lead.state === "following") times.push(lead.greetAt);
-    for (const sub of this.#active()) if (this.#isLost(sub)) times.push(sub.askAt);
+    const times = [now + LOOK, this.sayAt, base.deadline.at, own.deadline.at, lead.greetAt];
+    for (const { askAt } of this.#active()) times.push(askAt);
     const next = Math.max(now + 1, Math.min(...times.filter((time) => time > now)));
     if (!this.#subscriptions.size || next >= this.#checkAt) return; // a timer that is late comes, too
     environment.clearTimeout(this.#timer);
     this.#checkAt = next;
-    this.#timer = environment.setTimeout(() => this.check(), next - now);
+    this.#timer = environment.setTimeout(() => {
+      this.#checkAt = Infinity;
+      this.check();
+    }, next - now);
   }
 
   // The page.
@@ -1290,9 +1287,8 @@ export class PushUp {
       if (event === "online" || event === "jump" || (seen && connection.state === "waiting")) connection.send("nudge");
     }
     if (event === "jump") return;
-    this.#refresh(this.now()); // now: a page that is being frozen runs nothing afterwards
+    this.check(); // now: a page that is being frozen runs nothing afterwards
     if (event === "pagehide") this.part(this.#presences());
-    this.check();
   }
 
   #sleepOrWake() {
@@ -1324,9 +1320,13 @@ export class PushUp {
     return [...this.#subscriptions].filter((sub) => sub.active);
   }
 
-  /** The channels of each subscription that the shared request may be asked for. */
+  /** The subscriptions whose channels the shared request may be asked for. */
+  #placed() {
+    return this.#active().filter((sub) => sub.cursor && !sub.suspect);
+  }
+
   #lists() {
-    return this.#active().flatMap((sub) => (sub.cursor !== undefined && !sub.suspect ? [[...sub.channels]] : []));
+    return this.#placed().map((sub) => [...sub.channels]);
   }
 
   /** The channels of all tabs: those of a subscription together, or none of them if they are too many. */
@@ -1345,8 +1345,7 @@ export class PushUp {
     if (this.lead.state !== "leading" || this.#asleep) return null;
     const channels = this.#union();
     if (!channels.length) return null;
-    if (this.feed.cursor === undefined)
-      this.feed.start(this.#active().find((sub) => sub.cursor && !sub.suspect)?.cursor);
+    this.continueFrom(this.feed.cursor ?? this.#placed()[0]?.cursor);
     const { cursor } = this.feed;
     return cursor === undefined ? null : { channels, cursor };
   }
@@ -1378,8 +1377,7 @@ export class PushUp {
 
   /** Whether a subscription has to ask for itself, sooner or later. @param {Subscription} sub */
   #isLost(sub) {
-    if (sub.busy) return false;
-    return sub.cursor === undefined || sub.suspect || (this.feed.cursor !== undefined && sub.next() === null);
+    return !sub.busy && (!sub.cursor || sub.suspect || (this.feed.cursor !== undefined && sub.next() === null));
   }
 
   /** Whether the shared request asks for all its channels. @param {Subscription} sub */
@@ -1397,11 +1395,11 @@ export class PushUp {
   follow(from, entry, channels) {
     this.continueFrom(from);
     this.feed.add(entry, channels);
+    const of = [...entry.messages.map((each) => each.channels), entry.gaps.map((gap) => gap.channel), entry.closed].flat();
     for (const sub of this.#active()) {
       void sub.pump();
-      if (entry.messages.some((message) => message.channels.some((c) => sub.channels.has(c)))) this.#askSoon(sub);
+      if (of.some((channel) => sub.channels.has(channel))) this.#askSoon(sub);
     }
-    this.touch();
   }
 
   /** The feed goes on here. If it had not come that far, it may lack messages from before. @param {string} [cursor] */
@@ -1415,14 +1413,10 @@ export class PushUp {
   #askSoon(sub) {
     if (!sub.busy && !this.#isLost(sub)) return;
     sub.complete = "";
-    sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
     if (this.own.request.sub === sub) this.own.request.missed = true;
-  }
-
-  /** @param {Request} request @param {Entry} entry */
-  #takeBase(request, entry) {
-    this.lead.pass(request, entry);
-    this.follow(request.cursor, entry, request.channels);
+    if (sub.suspect) return;
+    sub.asked = 0;
+    sub.askAt = Math.min(sub.askAt, sub.askedAt + BACKOFF[0]);
   }
 
   /** @param {Request} request @param {Entry & {more?: boolean}} entry */
@@ -1434,8 +1428,8 @@ export class PushUp {
     }
     if (!sub || (sub.cursor ?? sub.begin) !== cursor || sub.busy || String([...sub.channels].sort()) !== String(channels))
       return;
+    const longest = sub.suspect || this.#isCovered(sub) ? SELDOM : BACKOFF[1];
     sub.suspect = false;
-    const longest = this.#isCovered(sub) ? SELDOM : BACKOFF[1];
     sub.complete = entry.more ? "" : entry.cursor;
     sub.askedAt = now;
     sub.askAt = entry.more ? 0 : now + Math.min(longest, 1000 * 2 ** sub.asked++);
@@ -1462,13 +1456,11 @@ export class PushUp {
   /** The server asks what the user has seen of what it has sent. */
   unread() {
     for (const sub of this.#active()) sub.said = "";
-    this.touch();
   }
 
   split() {
     this.feed.start();
-    for (const sub of this.#active()) sub.suspect = true;
-    this.touch();
+    for (const sub of this.#active()) sub.retry();
   }
 
   /** What the page is shown. @param {Subscription} sub @returns {State} */

@@ -777,6 +777,24 @@ test("what is due is done although messages keep coming while the timer is late,
   assert.equal(sub.state.state, "live");
 });
 
+test("what is due is done in time, wherever it falls between two readings of the clock", async () => {
+  for (let number = 0; number < 40; number++) {
+    const w = scene();
+    const tab = w.tab();
+    const environment = tab.environment();
+    const { mono, setTimeout } = environment;
+    let readings = 0;
+    environment.mono = () => mono() + readings++ * (0.1 + number / 100);
+    environment.setTimeout = (call, time) => setTimeout(call, Math.floor(time)); // as of a browser whose timers are early
+    w.network.faults.buffering = true;
+    w.page({ environment }, tab).subscribe(["a"], { cursor: w.service.cursor(0) });
+    await w.run(10);
+    const [stream, poll] = w.network.log;
+    assert.deepEqual([stream.path, poll?.path], ["/v1/events", "/v1/poll"]);
+    assert.ok(poll.at - stream.at < 3100, `${number}: ${poll.at - stream.at}`);
+  }
+});
+
 test("a server that answers held polls at once is not asked in a loop", async () => {
   const w = scene();
   const page = w.page({ transport: "poll" });
@@ -996,6 +1014,94 @@ test("so is what comes while a handler is busy with an answer", async () => {
   w.publish("a", 3);
   await w.run(0.6);
   assert.deepEqual([handled, sub.state.state], [[1, 3], "live"]);
+});
+
+/** A subscription in a tab that follows, which has asked for itself so often that it does so next in a minute. */
+async function quiet(options) {
+  const w = scene(options);
+  const leader = w.page();
+  leader.subscribe(["a"]);
+  const publish = () => {
+    w.publish("other", 0); // so that no two answers have the same cursor
+    w.clock.after(200, publish);
+  };
+  publish();
+  await w.run(1);
+  const { sub, messages, gaps } = w.page().subscribe(["q"]);
+  await w.run(190);
+  assert.equal(sub.state.state, "live");
+  const isThere = (...expected) => assert.deepEqual([messages, sub.state.state], [expected, "live"]);
+  return { w, leader, sub, gaps, isThere };
+}
+
+test("a quiet subscription asks for itself at once when the shared request was refused for another", async () => {
+  const { w, leader, isThere } = await quiet();
+  w.service.forbidden.add("secret");
+  leader.subscribe(["secret"], { cursor: w.service.cursor(0) });
+  await w.run(1);
+  w.publish("q", 1);
+  await w.run(1);
+  isThere(1);
+});
+
+test("and when it was stopped, and is asked for with other channels", async () => {
+  const { w, leader, sub, isThere } = await quiet();
+  w.service.forbidden.add("q");
+  leader.tab.close();
+  await w.run(1);
+  assert.equal(sub.state.state, "stopped");
+  w.service.forbidden.delete("q");
+  sub.add("b");
+  await w.run(1);
+  w.publish("b", 1);
+  await w.run(1);
+  isThere(1);
+});
+
+test("and when it gets a channel of which the shared request has left behind what counts", async () => {
+  const { w, sub, isThere } = await quiet();
+  w.publish("b", 1);
+  await w.run(40);
+  sub.add("b");
+  await w.run(1);
+  isThere(1);
+});
+
+test("and soon again when a message has come that the node that answers does not have yet", async () => {
+  const { w, isThere } = await quiet({ nodes: 2 });
+  const { nodes } = w.service;
+  w.dice.between = (low) => low;
+  w.dice.pick = ([...list]) => list.find((each) => each.stalledUntil) ?? list[0];
+  nodes.find((node) => !node.waiting.size).stalledUntil = w.clock.now + 1000;
+  w.publish("q", 1);
+  await w.run(3);
+  isThere(1);
+});
+
+test("and soon when there is a gap, of which the page is told although no message comes", async () => {
+  const { w, gaps } = await quiet();
+  w.service.wipe();
+  await w.run(20);
+  assert.deepEqual(gaps.map(({ reason }) => reason), ["lost"]);
+});
+
+test("what came before the shared request began, while an answer was under way, is soon there", async () => {
+  const w = scene();
+  w.dice.between = (low) => low; // the node does not lag
+  const delays = [10, 10, 500];
+  w.network.delay = () => delays.shift() ?? 10;
+  w.publish("other", 0);
+  await w.run(1);
+  const page = w.page();
+  const { messages, sub } = page.subscribe(["b"]);
+  page.subscribe(["a"], { cursor: w.service.cursor(0) }); // where the shared request begins, without b
+  await w.run(0.1);
+  w.publish("b", 1);
+  w.publish("a", 2);
+  await w.run(0.55);
+  assert.deepEqual([messages, sub.state.state], [[], "catching-up"]);
+  await w.run(0.3);
+  assert.deepEqual([messages, sub.state.state], [[1], "live"]);
 });
 
 // Handlers.

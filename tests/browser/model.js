@@ -145,7 +145,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
         const sequence = Math.max(
           service.wiped ?? 0,
           Math.min(...service.nodes.map((node) => node.applied)),
-          ledger.delivered.at(-1) ?? 0,
+          ledger.delivered.at(-1) ?? ledger.start,
         );
         ledger.skipTo = sequence;
         for (const { sequence: each, channels } of service.messages) {
