@@ -341,6 +341,7 @@ function useKey(words) {
   $("key-form").hidden = true;
   showPage({ channels: [], more: false }); // or the next filter would show those of the key before
   say($("shown"), "");
+  questions++; // what is on its way is for the key before
   for (const body of document.querySelectorAll("tbody, #trace, #figures")) body.replaceChildren();
   if (follower) openChannel(follower.name);
   look();
