@@ -33,7 +33,7 @@ JUMP_SECONDS = 1.0
 LOG_SECONDS = 60.0
 """The minimum time between two log lines."""
 
-_log = Logger()
+_log = Logger(__name__)
 
 _WITH_SUSPENSION = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux's CLOCK_MONOTONIC stops while the machine is suspended; that of macOS goes on."""

@@ -32,7 +32,7 @@ BOUNDS_SECONDS: tuple[float, ...] = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 """Upper bounds of the buckets of histograms."""
 
 
-_log = Logger()
+_log = Logger(__name__)
 
 
 def gauge(name: str, text: str, value: float) -> Metric:

@@ -185,7 +185,8 @@ class ReplicatedState(StateRows):
         full = self.channels.room_for(len(new), drafts) if new else None
         for draft in drafts:
             if draft.unread is not None:
-                return full or self.webhooks.why_not(drafts)
+                too_many = self.webhooks.why_not(drafts)
+                return too_many if isinstance(too_many, BadRequest) else full or too_many
         return full
 
     def _add(self, draft: Draft, sequence: int, entry: Entry, command: Publish) -> None:

@@ -199,6 +199,10 @@ def test_a_publication_that_needs_more_channels_than_can_ever_be_open() -> None:
     assert isinstance(feed.apply(replace(fits, key=None), 1.0), Published), "all are open still"
     assert isinstance(feed.apply(publish("a", "x"), 1.0), BadRequest)
     assert isinstance(feed.apply(publish("x"), 1.0), Overloaded)
+    feed.apply(Configure(replace(feed.state.limits, channels_limit=1, unread_limit=1)), 1.0)
+    never = feed.apply(batch(replace(draft("x"), unread=Unread(60.0, ("ann", "bob")))), 1.0)
+    assert isinstance(never, BadRequest), "although there is no room for channels now, either"
+    assert never.field == "for"
 
 
 def test_strict_channels_must_be_created_first() -> None:

@@ -55,7 +55,8 @@ READ_SECONDS = 1.0
 """How long Redis waits for a new entry before it replies that there is none. It is the heartbeat of a reading node."""
 
 LEASE_SECONDS = 3.0
-"""How long a node counts as alive after its last report."""
+"""How long a node counts as alive after its last report. The same in all releases that may be in one cluster: to
+`report.lua`, a lease that ends later than its own is from before the clock was set back."""
 
 BATCH = 128
 """The most entries read at a time."""

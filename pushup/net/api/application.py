@@ -50,7 +50,7 @@ OPERATOR_RIGHTS: tuple[Right, ...] = ("operate", "revoke", "drain", "backup")
 OF_DASHBOARD = ("/v1/poll", "/v1/events", "/v1/messages", "/v1/pushup.js")
 """What else the dashboard asks for there."""
 
-_log = Logger()
+_log = Logger(__name__)
 
 
 _Admitted = tuple[Request, Call, Any, Grant]

@@ -18,7 +18,7 @@ TOKENS = "(token)"
 """What stands for the name of a key where there is none: a token; or nothing, as no key is needed."""
 NOBODY = "(none)"
 
-_log = Logger()
+_log = Logger(__name__)
 
 
 class Publishers:

@@ -23,7 +23,7 @@ READ_LIMIT_BYTES = 64 * 1024
 # messages, which stay for minutes; the next read needs another gap, and so the heap grows.
 _buffer = memoryview(bytearray(READ_LIMIT_BYTES))
 
-_log = Logger()
+_log = Logger(__name__)
 
 
 class Watched(Protocol):
