@@ -384,7 +384,7 @@ class Checker:
                 is_covered = [c in step.gaps and (c not in step.ends or self._is_in_gap(step, c, id_)) for c in wanted]
                 if any(is_covered):
                     return
-                if not is_earlier:  # an earlier step may belong to an order that ended when a log was put back
+                if not is_earlier:  # a restored log may have ended the order of an earlier step
                     break
         if self._nobody_can_know(follower, publication, place):
             self._count("not a gap: lost, and nobody can know")

@@ -95,7 +95,7 @@ def changed_since(about: Mapping[str, Any], measures: Iterable[str], root: Path 
     if "commit" not in about:
         return "does not say of which code it is"
     code, commit, now = about.get("code", {}), about["commit"], digests(measures, root)
-    paths = [path for path in now if now[path] not in (code.get(path), _digest_in(commit, path, root))]
+    paths = [path for path in now if now[path] != code.get(path) and now[path] != _digest_in(commit, path, root)]
     return f"{', '.join(paths)} changed since {commit}" if paths else ""
 
 

@@ -1395,10 +1395,10 @@ export class PushUp {
   follow(from, entry, channels) {
     this.continueFrom(from);
     this.feed.add(entry, channels);
-    const of = [...entry.messages.map((each) => each.channels), entry.gaps.map((gap) => gap.channel), entry.closed].flat();
+    const told = [...entry.messages.map((each) => each.channels), entry.gaps.map((gap) => gap.channel), entry.closed].flat();
     for (const sub of this.#active()) {
       void sub.pump();
-      if (of.some((channel) => sub.channels.has(channel))) this.#askSoon(sub);
+      if (told.some((channel) => sub.channels.has(channel))) this.#askSoon(sub);
     }
   }
 

@@ -138,7 +138,7 @@ class Channels:
         self._changes.note(channel.name)
 
     def room_for(self, count: int, drafts: Iterable[Draft] = ()) -> PushUpError | None:
-        """The error if this many more channels cannot be opened, which these messages need; None if they can."""
+        """The error if so many more channels, which `drafts` need, cannot be opened; None if they can."""
         limit = self._rules.limits.channels_limit
         if len(self) + count <= limit:
             return None

@@ -1078,7 +1078,7 @@ test("and soon again when a message has come that the node that answers does not
   isThere(1);
 });
 
-test("and soon when there is a gap, of which the page is told although no message comes", async () => {
+test("and soon when there is a gap, so that the page hears of it even if no message comes", async () => {
   const { w, gaps } = await quiet();
   w.service.wipe();
   await w.run(20);

@@ -424,7 +424,7 @@ def test_an_exception_after_a_stop_of_the_client() -> None:
 
 
 def test_a_writer_whose_second_thread_cannot_start() -> None:
-    """The first one ends, too, or readers would wait for an answer that nobody writes."""
+    """The first thread ends as well. Otherwise readers would wait for an answer that is never written."""
 
     class Few(SimulatedDriver):
         def background(self, coroutine: Coroutine[Any, Any, None]) -> Future[None]:

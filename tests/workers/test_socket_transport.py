@@ -304,8 +304,8 @@ def test_what_a_process_has_sent_before_it_ended_is_read() -> None:
 
 
 def test_what_a_process_has_sent_before_it_ended_waits_while_the_link_is_held() -> None:
-    """What has arrived, and what is still in the kernel. Meanwhile the socket is not watched: a broken one would be
-    reported all the time."""
+    """Both what has arrived and what is still in the kernel. While the link is held, its socket is not watched, because
+    a broken one would be reported all the time."""
     ends = Ends()
     ends.link.hold()
     ends.transport.received(framed(b"one") + framed(b"two"))

@@ -1,6 +1,6 @@
 """What the processes of a server do for one publication: wake-ups, system calls, switches and bytes.
 
-The servers are one process, several workers, and four nodes that share a log in Redis; nobody subscribes. `perf`
+The servers are one process, several workers, and four nodes that share a log in Redis. They have no subscribers. `perf`
 (Debian: `linux-perf`) counts calls and bytes. It needs root and a mounted tracefs, and slows the server down, so times
 come from another run. All processes share one processor, and Redis runs on the clients'.
 """
@@ -32,7 +32,7 @@ RATES = (100, 1000, 10_000)
 
 SECONDS = 5.0
 ATTACH_SECONDS = 1.0
-"""What perf needs to find all processes. It counts what they do in this time, but nobody publishes."""
+"""What perf needs to find all processes. Nothing is published in this time, but what they do in it is counted."""
 
 READS = ("read", "recvfrom", "recvmsg")
 WRITES = ("write", "sendto", "sendmsg", "writev")

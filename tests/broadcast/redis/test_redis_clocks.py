@@ -166,8 +166,8 @@ def test_redis_is_set_back_and_forgets_the_nodes(cluster: Cluster, set_back: flo
 def test_redis_is_set_forward_and_back_while_others_do_not_report(
     cluster: Cluster, first: int, then: float, log: list[str]
 ) -> None:
-    """A node that reports meanwhile ends the lease of one that is cut off, and goes by it. The next report tells all,
-    whether it is that of a node that has not seen the clock ahead (0) or not (1)."""
+    """A node that reports while the clock is ahead ends the lease of one that is cut off and still counts on it. All
+    notice by the next report, whether its node has not seen the clock ahead (0) or has (1)."""
     cluster.start()
     cluster.advance(LEASE_SECONDS + 1.0)
     node, seeing, behind = cluster.nodes
