@@ -29,6 +29,8 @@ class PushUp:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._key = (("Authorization", f"Bearer {options.publish_key}"),) if options.publish_key else ()
+        # Of several nodes behind one address any may get the next poll; after `stable` each has the message (ACK-2).
+        self._ack = {"ack": "stable"} if options.several_nodes else {}
 
     def why_not(self, capability: str) -> str:
         options = self._options
@@ -55,7 +57,11 @@ class PushUp:
         }.get(capability, "")
 
     def publish(self, channels: tuple[str, ...], data: Any) -> Request:
-        return self.call("POST", "/v1/messages", {"channels": list(channels), "data": data})
+        return self.publication({"channels": list(channels), "data": data})
+
+    def publication(self, fields: dict[str, Any]) -> Request:
+        """A publication of one message or a list, which the next poll finds whichever node it reaches."""
+        return self.call("POST", "/v1/messages", {**fields, **self._ack})
 
     def call(self, method: str, target: str, body: Any = None, *, headers: tuple[tuple[str, str], ...] = ()) -> Request:
         """Any call, with the publish key and the credentials; a body of bytes is sent as it is."""

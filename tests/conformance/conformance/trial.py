@@ -65,8 +65,9 @@ class Client:
 
     def publish_list(self, messages: Iterable[tuple[str, Any]]) -> Published:
         """Publish several messages with one call of PushUp's, which must succeed."""
-        body = {"messages": [{"channels": [channel], "data": data} for channel, data in messages]}
-        return self._trial.native.read_published(self.call("POST", "/v1/messages", body))
+        native = self._trial.native
+        fields = {"messages": [{"channels": [channel], "data": data} for channel, data in messages]}
+        return native.read_published(self.ask(native.publication(fields)))
 
     def begin_poll(self, channels: str | tuple[str, ...], cursor: str = "", timeout: float = LONG) -> None:
         self._polled = cursor
