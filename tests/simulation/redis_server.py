@@ -145,10 +145,11 @@ class RedisServer:
     def _accept(self, end: End) -> None:
         self.clients.append(_Client(self, end))
 
-    def wake(self) -> None:
-        """Look again at what every client waits for."""
+    def _wake(self, effects: list[list[bytes]]) -> None:
+        """Look again at what clients wait for that may have come with this change."""
         for client in self.clients:
-            client.serve_soon()
+            if client.may_go_on(effects):
+                client.serve_soon()
 
     def execute(self, words: list[bytes]) -> Any:
         redis = self.redis
@@ -163,14 +164,14 @@ class RedisServer:
                 self._replicate(len(self.writes))
         if words[0] not in READS and not isinstance(reply, Exception):
             self.on_write(words, reply)
-            self.wake()
+        self._wake(redis.effects)
         return reply
 
     def _replicate(self, count: int) -> None:
         def arrive() -> None:
             if self.has_replica and not self.replica_paused and self.replicated < count <= len(self.writes):
                 self.replicated = count
-                self.wake()
+                self._wake([[b"WAIT"]])
 
         self.process.later(0.001, arrive)
 
@@ -193,6 +194,7 @@ class _Client:
         self._reader = hiredis.Reader()
         self._requests: deque[tuple[float, list[bytes]]] = deque()
         self._scheduled = False
+        self._waits_for: tuple[bytes, ...] = ()  # streams, or nothing but replicas, for which the first request waits
         self._last_write = 0
         end.on_data = self._received
         end.on_end = end.on_lost = self._gone
@@ -208,6 +210,11 @@ class _Client:
         self._requests.clear()
         if self in self._server.clients:
             self._server.clients.remove(self)
+
+    def may_go_on(self, effects: list[list[bytes]]) -> bool:
+        """Whether these changes may have brought what the first request waits for."""
+        names = self._waits_for
+        return any(effect[0] == b"FLUSHALL" or any(name in effect for name in names) for effect in effects)
 
     def serve_soon(self) -> None:
         if self._requests and not self._scheduled:
@@ -233,9 +240,18 @@ class _Client:
                     reply is None,
                 )
             if empty and blocks and server.world.now < since + blocks - 1e-6:
-                server.world.at(since + blocks, self.serve_soon, server.process)
+                if not self._waits_for:
+                    self._waits_for = (name,) if name == b"WAIT" else _streams(words)
+                    server.world.at(since + blocks, self.serve_soon, server.process)
                 return
+            self._waits_for = ()
             if len(server.writes) > before:
                 self._last_write = len(server.writes)
             self._requests.popleft()
             self._end.send(encode_reply(reply))
+
+
+def _streams(words: list[bytes]) -> tuple[bytes, ...]:
+    """The names of the streams that an XREAD reads."""
+    names_and_ids = words[words.index(b"STREAMS") + 1 :]
+    return tuple(names_and_ids[: len(names_and_ids) // 2])
