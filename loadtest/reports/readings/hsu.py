@@ -53,16 +53,16 @@ def _longest(helper: str, saved: Saved) -> list[float]:
 
 def _stay_low(helper: str, saved: Saved) -> Criterion:
     """The bound is that of Figure 15."""
-    return Criterion("others' 100 longest waits, s", max(_longest(helper, saved)), most=A_MOMENT_SECONDS)
+    return Criterion("other clients' 100 longest waits, s", max(_longest(helper, saved)), most=A_MOMENT_SECONDS)
 
 
 def _delays(helper: str, saved: Saved) -> str:
-    return f"others' 100 longest waits {span(_longest(helper, saved))} s"
+    return f"other clients' 100 longest waits {span(_longest(helper, saved))} s"
 
 
 def blocking_calls(saved: Saved) -> Found:
     seconds, calls = _longest(BLOCKING, saved), _slow(saved, "slow-backend-delays", BLOCKING)
-    rules = [Criterion("others' 100 longest waits, s", max(seconds), STALLED_SECONDS)]
+    rules = [Criterion("other clients' 100 longest waits, s", max(seconds), STALLED_SECONDS)]
     if len(calls) > 1:
         times = [number(row, "call s") for row in calls]
         slope = linear_regression(*zip(*zip(times, seconds, strict=True), strict=True)).slope
@@ -81,11 +81,11 @@ def real_services(saved: Saved) -> Found:
     helped = [number(row, longest) / 1e3 for row in rows if row["helper"] != BLOCKING]
     right = min(100 * number(row, "answered rightly") / number(row, "polls") for row in rows)
     text = (
-        f"{', '.join({row['service']: None for row in rows})}, a round trip of {shown(farthest)} ms away: others' 100 "
-        f"longest waits {span(blocked)} s with a handler that blocks, else {span(helped)} s"
+        f"{', '.join({row['service']: None for row in rows})}, a round trip of {shown(farthest)} ms away: "
+        f"other clients' 100 longest waits {span(blocked)} s with a handler that blocks, else {span(helped)} s"
     )
     rules = (
-        Criterion("others' 100 longest waits with a handler that blocks, s", min(blocked), STALLED_SECONDS),
+        Criterion("other clients' 100 longest waits with a handler that blocks, s", min(blocked), STALLED_SECONDS),
         Criterion("with threads or a helper process, s", max(helped), most=A_MOMENT_SECONDS),
         Criterion("polls answered as the service says, %", right, 100),
         Criterion("most calls at a time", max(number(row, "most concurrent calls") for row in rows), most=THREADS),
@@ -102,7 +102,7 @@ def limited_service(saved: Saved) -> Found:
 def nobody_else_waits(saved: Saved) -> Found:
     polls = min(number(row, "polls") for row in _slow(saved, "slow-backend-polls", POOL))
     waiting = Criterion("polls that wait", polls, THOUSANDS)
-    text = f"{polls:,.0f} wait; {_delays(POOL, saved)}"
+    text = f"{polls:,.0f} polls wait; {_delays(POOL, saved)}"
     return Found(text, (waiting, _stay_low(POOL, saved), _served(POOL, saved)))
 
 
