@@ -467,6 +467,11 @@ def short_retention(history: History) -> None:
     history.checker.assumed = Assumed(Limits(retention_seconds=8.0))
 
 
+def jump(history: History) -> None:
+    """The clock jumps, so nobody knows how long a key was remembered."""
+    history.fault(moves_clock=True)
+
+
 def nothing(history: History) -> None:
     """Change nothing."""
 
@@ -553,6 +558,37 @@ def test_a_gap_for_what_was_published_again(is_published_again: bool) -> None:
         history.answer(follower, "e1-10", a="closed")
     with broken("a gap is true"):
         history.answer(other if is_published_again else follower, "e1-11", a="closed")
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "cursor", "ok"),
+    [
+        ("k", few_keys, "e1-0", True),
+        ("k", short_retention, "e1-0", True),
+        ("k", jump, "e1-0", True),
+        ("k", nothing, "e1-0", False),
+        (None, few_keys, "e1-0", False),
+        ("k", few_keys, "e1-9", False),
+    ],
+    ids=["few keys", "short retention", "a clock jumped", "the key is known", "no key", "before the cursor"],
+)
+def test_a_gap_for_a_try_that_nobody_saw(
+    key: str | None, change: Callable[[History], None], cursor: str, ok: bool
+) -> None:
+    """It was published, its publisher was not told, and it expired with its key; the next try was received."""
+    history = History()
+    change(history)
+    history.publish("p", "a", key=key)
+    history.wait(9)
+    history.acknowledge("p", "e1-9")
+    history.answer(history.follow("a"), "e1-9", ("e1-9", "p/0", "a"))
+    follower = history.follow("a", cursor=cursor)
+    message = [("e1-9", "p/0", "a")] if cursor == "e1-0" else []
+    if ok:
+        history.answer(follower, "e1-9", *message, a="closed")
+    else:
+        with broken("a gap is true"):
+            history.answer(follower, "e1-9", *message, a="closed")
 
 
 @pytest.mark.parametrize("delivered", ["e1-1", "e1-2"])
