@@ -107,7 +107,7 @@ export async function* readAnswer(pushup, channel, { signal, silence = SILENCE }
   });
   try {
     for (;;) {
-      while (parts.length) yield* parts.splice(0);
+      while (parts.length) yield parts.shift();
       if (end) break;
       await new Promise((/** @type {(value?: undefined) => void} */ resolve) => (wake = resolve));
     }
