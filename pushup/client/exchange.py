@@ -173,10 +173,10 @@ class Exchange:
 
         Raises: ClientError, also for an error and a redirect.
         """
-        began = self.driver.now()
+        began, later = self.driver.now(), request
         while True:
             sent = await self.credentials.get(until)
-            with_key = request.with_header("Authorization", f"Bearer {sent}" if sent else None)
+            with_key = later.with_header("Authorization", f"Bearer {sent}" if sent else None)
             with self.client_errors(node):
                 connection = await node.send(with_key, self.driver, until)
             if connection.status < 300:
@@ -190,7 +190,7 @@ class Exchange:
             if pause is None or self.driver.now() + pause >= until:
                 raise error
             await self.driver.sleep(pause)
-            request = request.sent_later(self.driver.now() - began)
+            later = request.sent_later(self.driver.now() - began)
 
     @contextmanager
     def client_errors(self, node: Node, *, closing: HttpConnection | None = None) -> Iterator[None]:

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, get_type_hints
 
@@ -399,6 +400,16 @@ def test_a_token_that_is_refused(
     assert found == result
     assert [each.headers["authorization"] for each in driver.sent] == [f"Bearer {each}" for each in sent]
     assert driver.slept == slept
+
+
+def test_a_poll_whose_tokens_are_refused(make: MakeClient) -> None:
+    """It is held for what is left of its time, however often it was sent."""
+    slow = [replace(REFUSALS[kind], pieces=[(5.0, REFUSALS[kind].pieces[0][1])]) for kind in ("expired", "revoked")]
+    driver = SimulatedDriver(a=[polled("e-1"), *slow, polled("e-1")])
+    client = make("unix:a", token=tokens("1", "2", "3"), driver=driver)
+    for _ in range(2):
+        client.poll("a", timeout=20.0)
+    assert [each.body["timeout"] for each in driver.sent] == [20.0, 20.0, 15.0, 8.0]
 
 
 def test_a_first_token_that_is_refused(make: MakeClient) -> None:
