@@ -16,7 +16,7 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection, connections, transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.backends.signals import connection_created
@@ -252,6 +252,18 @@ def relay_connection(wrapper: Any) -> Any:
     with patch.multiple(pushup_outbox, connections={"default": wrapper}, run=run):
         call_command(pushup_outbox.Command(), URL)
     return made[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "why"),
+    [("push.example.org", "k", "'push.example.org' is not a valid URL; write one such as "),
+     (URL, "two words", "the key is not valid")],
+)  # fmt: skip
+def test_a_relay_that_cannot_start(url: str, key: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says why, without a traceback."""
+    monkeypatch.setenv("PUSHUP_KEY", key)
+    with pytest.raises(CommandError, match=why):
+        call_command(pushup_outbox.Command(), url)
 
 
 def test_a_relay_whose_database_has_a_pool() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections
 
-from pushup.client import Client
+from pushup.client import Client, ClientError
 from pushup.outbox.database import POSTGRES_OPTIONS, run
 from pushup.outbox.rows import Connection
 
@@ -23,7 +23,11 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
 
     def handle(self, *_: Any, url: list[str], database: str, listen: bool, **__: Any) -> None:
         of_application = connections[database]
-        run(lambda: _connect(of_application), Client(url, os.environ.get("PUSHUP_KEY")), listen=listen)
+        try:
+            client = Client(url, os.environ.get("PUSHUP_KEY"))
+        except (ValueError, ClientError) as error:
+            raise CommandError(error) from None
+        run(lambda: _connect(of_application), client, listen=listen)
 
 
 def _connect(of_application: Any) -> Connection:
