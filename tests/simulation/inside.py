@@ -318,19 +318,23 @@ def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
     return forgets
 
 
-def note_unknowable(simulation: Simulation, end: str) -> None:
+def note_unknowable(simulation: Simulation, end: str, cluster: str = "") -> None:
     """Note that a log was put back, if neither a running server nor any mark knows of more than it has.
 
-    `end`: where the log ends now. It looks complete to everybody.
+    `end`: where the log ends now. It looks complete to everybody. `cluster`: that of the log, if it has one. Servers
+    and marks of another cluster do not count: such a server refuses to follow.
     """
     checker = simulation.checker
     place = checker.order.place(end)
     marks = [json.loads(server.disk.mark) for server in simulation.servers if server.disk.mark is not None]
-    known = [f"{mark['epoch']}-{mark['sequence']}" for mark in marks]
+    known = [(mark["cluster"], f"{mark['epoch']}-{mark['sequence']}") for mark in marks]
     known += [
-        str(server.node.cursor) for server in simulation.servers if server.is_running and server.node.cursor.epoch
+        (server.cluster, str(server.node.cursor))
+        for server in simulation.servers
+        if server.is_running and server.node.cursor.epoch
     ]
-    if any(checker.order.place(cursor) > place for cursor in known):
+    own = [cursor for of, cursor in known if not (of and cluster) or of == cluster]
+    if any(checker.order.place(cursor) > place for cursor in own):
         return
     simulation.record.take(PutBack(at=simulation.record.now, end=end))
     if checker.acknowledged_after(end):

@@ -173,7 +173,7 @@ def redis_came_back(simulation: Simulation) -> None:
     reach, servers, redis = simulation.world.reach, simulation.servers, simulation.redis
     assert redis is not None
     if redis.appendfsync == "always" and not redis.promoted and STATE in redis.data:
-        inside.note_unknowable(simulation, redis.end)
+        inside.note_unknowable(simulation, redis.end, redis.data[STATE][b"cluster"].decode())
     if any(s.draining and s.is_running for s in servers):
         reach("Redis came back while a node was draining")
     if any(s.process is not None and s.process.paused for s in servers):

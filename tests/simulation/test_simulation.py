@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from loadtest.history.clients import Publication
 from pushup.broadcast.redis.log import RedisLog
 from pushup.broadcast.redis.records import Tail
-from tests.simulation import inside
+from tests.simulation import inside, reach
 from tests.simulation.observed_node import BUG
 from tests.simulation.plan import ERASURES, LEASES, PRESENCE, PRODUCERS, STRANGERS, UNREAD, USERS, WORKERS, make_plan
 from tests.simulation.redis_server import HOST as REDIS
@@ -145,6 +146,33 @@ def test_who_counts_as_living(is_cut_off: bool, monkeypatch: pytest.MonkeyPatch,
     clog = Step(10.0, "clog", {"node": 0, "other": REDIS, "seconds": 15.0, "direction": "both"})
     simulate(Plan("steps", {**SETUP, "slow_node": 0.0}, (clog,) if is_cut_off else ()), look)
     assert lives == {9.9: True, 10.5: True, 11.4: True, 11.6: not is_cut_off}
+
+
+@pytest.mark.parametrize("is_other", [True, False])
+def test_the_mark_of_another_cluster_shows_no_loss(is_other: bool, log: list[str]) -> None:
+    """Its server refuses to follow, and any other takes the log that was put back for complete."""
+    seen: list[bool] = []
+
+    def observe(simulation: Simulation) -> None:
+        redis = simulation.redis
+        assert redis is not None
+
+        def put_back() -> None:
+            for server in simulation.servers:
+                server.kill()
+                if is_other and server.disk.mark is not None:
+                    server.disk.mark = json.dumps(json.loads(server.disk.mark) | {"cluster": "f00"}).encode()
+            redis.restart(before[0])
+            reach.redis_came_back(simulation)
+            seen.append(bool(simulation.checker.unknowable))
+
+        before: list[int] = []
+        simulation.world.at(START + 5.0, lambda: before.append(len(redis.writes)))
+        simulation.world.at(START + 9.0, put_back)
+
+    setup = {**SETUP, "appendfsync": "always", "replica": False, "slow_node": 0.0}
+    simulate(Plan("steps", setup, (publish(6.0, "accepted"),)), observe)
+    assert seen == [is_other]
 
 
 @pytest.mark.processes
