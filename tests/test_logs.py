@@ -56,6 +56,7 @@ def test_fields_beside_the_text() -> None:
         (float("inf"), "inf"),
         (float("nan"), "nan"),
         (["a", 1, b"\xff"], ["a", 1, "b'\\xff'"]),
+        ({"app": 2, 3: b"\xff"}, {"app": 2, "3": "b'\\xff'"}),
         ("x" * FIELD_LIMIT, "x" * FIELD_LIMIT),
         ("x" * (FIELD_LIMIT + 1), "x" * FIELD_LIMIT + "..."),
         ("two\nlines", "two\nlines"),

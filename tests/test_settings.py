@@ -254,6 +254,14 @@ def test_how_long_a_poll_waits() -> None:
         read_settings(flags={"poll_timeout_limit_seconds": "10s", "poll_timeout_seconds": "25s"})
 
 
+def test_how_long_a_channel_stays_open() -> None:
+    """By default as long as messages are kept, because a channel that closes drops its messages."""
+    for seconds, ttl in (("5m", 3600.0), ("2h", 7200.0)):
+        assert read_settings(flags={"retention_seconds": seconds}).queue.channel_ttl_seconds == ttl
+    given = {"retention_seconds": "2h", "channel_ttl_seconds": "1h"}
+    assert read_settings(flags=given).queue.channel_ttl_seconds == 3600.0
+
+
 @pytest.mark.parametrize(
     ("listen", "url", "taken"),
     [

@@ -81,5 +81,7 @@ def _plain(value: object) -> Any:
         return value
     if type(value) is list:
         return [_plain(each) for each in value]
+    if type(value) is dict:
+        return {str(name): _plain(each) for name, each in value.items()}
     text = str(value)
     return text if len(text) <= FIELD_LIMIT else text[:FIELD_LIMIT] + "..."

@@ -148,6 +148,9 @@ def read_settings(
     if "poll_timeout_seconds" not in origins:  # the default must not exceed a lower limit
         seconds = min(poll.poll_timeout_seconds, poll.poll_timeout_limit_seconds)
         settings = replace(settings, poll=replace(poll, poll_timeout_seconds=seconds))
+    if "channel_ttl_seconds" not in origins:  # the default must not close channels whose messages are still kept
+        ttl = max(settings.queue.channel_ttl_seconds, settings.queue.retention_seconds)
+        settings = replace(settings, queue=replace(settings.queue, channel_ttl_seconds=ttl))
     for name, text in _mistakes(settings):
         origin = origins.get(name.partition("[")[0], "the defaults")
         raise SettingsError(f"{origin}: {name}: {text}")

@@ -40,7 +40,7 @@ class Recorder:
         while more:
             answer = self.client.poll(names, cursor, timeout=0)
             assert not answer.gaps, f"the server has dropped messages: {answer.gaps}"
-            found += answer.messages
+            found += [message for message in answer.messages if not message.ephemeral]
             cursor, more = answer.cursor, answer.more
         return found
 

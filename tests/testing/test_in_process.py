@@ -49,6 +49,16 @@ def test_time_passes(server: InProcess, client: Client) -> None:
     assert refused.value.status == 404
 
 
+def test_the_record_lacks_ephemeral_messages(client: Client) -> None:
+    """Also while the server still keeps them: a test's result must not depend on how long it takes."""
+    recorder = Recorder(client)
+    client.publish("a", "typing", ephemeral=True)
+    client.publish("a", "hello")
+    assert [message.data for message in recorder.published()] == ["hello"]
+    with pytest.raises(AssertionError, match='"typing" on a was not published, but'):
+        recorder.assert_published("a", "typing")
+
+
 def test_who_has_not_read_a_message(client: Client, server: InProcess) -> None:
     """The test sees the calls, without a `webhook_url`."""
     id_ = client.publish("a", "lunch?", unread_after=60, unread_for=["ann"]).id
