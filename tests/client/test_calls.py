@@ -30,7 +30,9 @@ from tests.client.simulated_driver import (
     Reply,
     SimulatedDriver,
     answer,
+    event,
     polled,
+    stream,
 )
 
 PUBLISHED = {"id": "e-1", "time": 1.0, "cursor": "e-1"}
@@ -422,6 +424,16 @@ def test_a_first_token_that_is_refused(make: MakeClient) -> None:
     client = make("unix:a", token="text", driver=driver)
     client.publish("a", 1)
     assert error_of(lambda: client.publish("a", 1)).type == "urn:pushup:token-expired"
+
+
+def test_a_token_that_ended_in_an_outage(make: MakeClient) -> None:
+    """It was fetched while no node could be reached, so none has accepted it. It is replaced; a new one must do."""
+    driver = SimulatedDriver(a=[*[REFUSED] * 12, REFUSALS["expired"], stream(event(1))])
+    client = make("unix:a", token=tokens("1", "2"), driver=driver)
+    assert next(client.follow("a"))
+    assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 2"]
+    driver = SimulatedDriver(a=[answer(503), REFUSALS["expired"]])
+    assert error_of(lambda: make("unix:a", token=tokens("1", "2"), driver=driver).publish("a", 1)).status == 401
 
 
 def test_a_token_is_replaced_when_the_server_says_that_it_ends(make: MakeClient) -> None:
