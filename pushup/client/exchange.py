@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -102,9 +102,10 @@ class Node:
             connection.close()
 
     def close(self) -> None:
-        """Close the idle connections."""
-        while self._idle:
-            self._idle.pop().close()
+        """Close the idle connections. Other threads may take some at the same time."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     async def _connect(self, driver: Driver, until: float) -> Connection:
         """Raises: NotSent; Stopped."""

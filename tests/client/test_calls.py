@@ -6,18 +6,22 @@ import inspect
 import os
 import random
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import pytest
 
 from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
 from pushup.client.credentials import Credentials
-from pushup.client.driver import in_thread, run
+from pushup.client.driver import Connection, in_thread, run
+from pushup.client.exchange import Node
+from pushup.client.http1 import HttpConnection
 from tests.client.both_clients import MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -521,6 +525,33 @@ def test_a_token_that_came_too_late(make: MakeClient) -> None:
     driver.time += 3600.0
     assert client.publish("a", 1).id == "e-1"
     assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 2"]
+
+
+def test_threads_that_close_idle_connections() -> None:
+    """As when a server restarts: each finds that its own is closed, and closes the others."""
+
+    class Idle(HttpConnection):
+        may_be_used_again = True
+
+        def close(self) -> None:
+            pass
+
+    node, idle = Node("unix:a"), Idle(cast(Connection, None))
+    until = time.monotonic() + 0.5
+
+    def work(_: int) -> None:
+        while time.monotonic() < until:
+            for _ in range(3):
+                node.keep(idle, 0.0)
+            node.close()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_what_cannot_be(make: MakeClient) -> None:
