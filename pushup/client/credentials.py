@@ -66,8 +66,10 @@ class Credentials:
             self._text, self._ends, self._was_accepted = token, float("inf"), is_late
         return token
 
-    def accepted(self, expires_in: float | None = None) -> None:
+    def accepted(self, sent: str | None, expires_in: float | None = None) -> None:
         """The server has accepted it, and may have said for how many seconds it is still valid."""
+        if sent != self._text:  # the next one may have come meanwhile
+            return
         self._was_accepted, self._is_revoked = True, False
         if expires_in is not None:
             self._ends = self._driver.now() + expires_in

@@ -181,7 +181,7 @@ class Exchange:
             with self.client_errors(node):
                 connection = await node.send(with_key, self.driver, until)
             if connection.status < 300:
-                self.credentials.accepted()
+                self.credentials.accepted(sent)
                 connection.sent = sent
                 return connection
             with self.client_errors(node, closing=connection):
@@ -248,7 +248,7 @@ class Exchange:
             node, "/v1/poll", channels, until, cursor=cursor, timeout=timeout, limit=limit
         )
         answer = await self._read(node, connection, until)
-        self.credentials.accepted(answer.get("expires_in"))
+        self.credentials.accepted(connection.sent, answer.get("expires_in"))
         if "ticket" in answer:
             self.keep_ticket(channels, str(answer["ticket"]))
         return answer

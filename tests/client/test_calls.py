@@ -450,6 +450,18 @@ def test_a_token_is_replaced_when_the_server_says_that_it_ends(make: MakeClient)
     assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 1", "Bearer 2"]
 
 
+def test_what_a_server_says_of_the_token_before(make: MakeClient) -> None:
+    """On a stream, or in the answer to a poll, that began with it. The next one has not ended."""
+    first = stream(event(1), {"event": "expiry", "data": {"expires_in": 0.0}}, event(2), closes=False)
+    driver = SimulatedDriver(a=[first, REFUSALS["expired"], DONE, DONE])
+    client = make("unix:a", token=tokens("1", "2", "3"), driver=driver)
+    items = client.follow("a")
+    for _ in range(2):
+        next(items)
+        client.publish("a", 1)
+    assert [sent.headers["authorization"] for sent in driver.sent] == [f"Bearer {each}" for each in "1122"]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
