@@ -33,10 +33,11 @@ LEAVE_SECONDS = 5.0
 """When an exception leaves the block, such as a cancellation: how long it may take to publish the end."""
 
 PIECE_SIZE = 4096
-"""Characters of text, and of values as JSON, in one piece: 48 KiB at most when escaped. A longer value is one piece."""
+"""Characters of text, and bytes of values as JSON, in one piece: 24 KiB at most as JSON. A longer value is one
+piece."""
 
 VALUE_LIMIT = 48 * 1024
-"""Characters of a value as JSON: by default, servers take 64 KiB."""
+"""Bytes of a value as JSON: by default, servers take 64 KiB."""
 
 WAITING_LIMIT = 1 << 20
 """So many characters may wait to be published; then writers wait."""
@@ -135,11 +136,11 @@ class AsyncAnswerWriter:
         if isinstance(value, str):
             await self.write(value)
             return
-        copy = json.loads(text := json.dumps(value, allow_nan=False))  # the caller may change the value
-        json.dumps(copy, ensure_ascii=False).encode()  # half a character is no JSON for servers
-        if len(text) > VALUE_LIMIT:
-            raise ValueError(f"a value can have at most {VALUE_LIMIT} characters as JSON, and this one has {len(text)}")
-        await self._append(copy, len(text))
+        copy = json.loads(json.dumps(value, allow_nan=False))  # the caller may change the value
+        size = len(json.dumps(copy, ensure_ascii=False).encode())  # half a character is no JSON for servers
+        if size > VALUE_LIMIT:
+            raise ValueError(f"a value can have at most {VALUE_LIMIT} bytes as JSON, and this one has {size}")
+        await self._append(copy, size)
 
     async def _append(self, part: Any, size: int) -> None:
         await self._driver.sleep(0.0)  # others get a turn, even if the model blocks the event loop

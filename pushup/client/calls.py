@@ -57,7 +57,7 @@ class AsyncClient:
 
     It sends a publish key (`key`) or a signed token: `token` is one, or a function, plain or async, that returns a new
     one. A plain one is called in a thread, and may block. It is called before the first request, before a token ends,
-    and when one that was accepted is refused.
+    and when one is refused that was accepted, or is not new.
 
     Raises, as does each method: ClientError if the server cannot be reached or refuses, or a URL is not valid;
     ValueError for any other argument that cannot be; TypeError for data that is not JSON.

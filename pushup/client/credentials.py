@@ -13,6 +13,10 @@ from pushup.client.values import ClientError, NotSent
 REVOKED_PAUSE_SECONDS = 2.0
 """Servers refuse tokens from the second of a revocation, and clocks differ: a new token is fetched this much later."""
 
+YOUNG_SECONDS = 10.0
+"""A token that is older may have ended although no server has accepted it: it was fetched while none could be
+reached."""
+
 Token = str | Callable[[], str | Awaitable[str]]
 
 
@@ -30,6 +34,7 @@ class Credentials:
         self._process = os.getpid()  # the one that began to fetch it
         self._ends = float("inf")  # by the driver's clock, as far as is known, and up to 1 s early
         self._was_accepted = False
+        self._since = 0.0  # when it was fetched
         self._is_revoked = False  # the last one
 
     async def get(self, until: float) -> str | None:
@@ -57,11 +62,14 @@ class Credentials:
                 text = str(error) or ("token() did not return in time" if isinstance(error, TimeoutError) else "")
                 raise NotSent(f"cannot get a token: {text or type(error).__name__}") from error
             # A token that came too late for its caller may have expired since: if it is refused, fetch another.
+            self._since = self._driver.now()
             self._text, self._ends, self._was_accepted = token, float("inf"), is_late
         return token
 
-    def accepted(self, expires_in: float | None = None) -> None:
+    def accepted(self, sent: str | None, expires_in: float | None = None) -> None:
         """The server has accepted it, and may have said for how many seconds it is still valid."""
+        if sent != self._text:  # the next one may have come meanwhile
+            return
         self._was_accepted, self._is_revoked = True, False
         if expires_in is not None:
             self._ends = self._driver.now() + expires_in
@@ -69,7 +77,8 @@ class Credentials:
     def retry_pause(self, error: ClientError, sent: str | None) -> float | None:
         """After how many seconds a new token may help; None if none can, because the server refuses what it gets.
 
-        A new one helps if the one that was `sent` had been accepted, is the first one revoked, or has been replaced.
+        A new one helps if the one that was `sent` had been accepted, is not young, is the first one revoked, or has
+        been replaced.
         It does not if a ticket has expired.
         """
         if self._fetch is None or error.status != 401 or error.type == "urn:pushup:ticket-expired":
@@ -78,7 +87,7 @@ class Credentials:
             return 0.0
         was_accepted, self._was_accepted, self._text = self._was_accepted, False, None
         if error.type != "urn:pushup:revoked":
-            return 0.0 if was_accepted else None
+            return 0.0 if was_accepted or self._driver.now() >= self._since + YOUNG_SECONDS else None
         was_revoked, self._is_revoked = self._is_revoked, True
         return None if was_revoked else REVOKED_PAUSE_SECONDS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -102,9 +102,10 @@ class Node:
             connection.close()
 
     def close(self) -> None:
-        """Close the idle connections."""
-        while self._idle:
-            self._idle.pop().close()
+        """Close the idle connections. Other threads may take some at the same time."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
 
     async def _connect(self, driver: Driver, until: float) -> Connection:
         """Raises: NotSent; Stopped."""
@@ -180,7 +181,7 @@ class Exchange:
             with self.client_errors(node):
                 connection = await node.send(with_key, self.driver, until)
             if connection.status < 300:
-                self.credentials.accepted()
+                self.credentials.accepted(sent)
                 connection.sent = sent
                 return connection
             with self.client_errors(node, closing=connection):
@@ -247,7 +248,7 @@ class Exchange:
             node, "/v1/poll", channels, until, cursor=cursor, timeout=timeout, limit=limit
         )
         answer = await self._read(node, connection, until)
-        self.credentials.accepted(answer.get("expires_in"))
+        self.credentials.accepted(connection.sent, answer.get("expires_in"))
         if "ticket" in answer:
             self.keep_ticket(channels, str(answer["ticket"]))
         return answer

@@ -184,12 +184,12 @@ class Follower:
         if not line:
             raise ClientError(f"the server at {self._node.url} ended the stream")
         try:
-            self._take(json.loads(line))
+            self._take(json.loads(line), stream.sent)
         except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
             raise unexpected("event") from None
         self._begin()
 
-    def _take(self, event: Any) -> None:
+    def _take(self, event: Any, sent: str | None) -> None:
         kind, data, cursor = event.get("event"), event.get("data"), event.get("id", self._cursor)
         if kind == "error":
             raise ClientError(f"{data['status']} {data['detail']}", data["status"], data)
@@ -197,7 +197,7 @@ class Follower:
             self._has_ticket = True
             self._exchange.keep_ticket(self._channels, data["ticket"])
         elif kind == "expiry":
-            self._exchange.credentials.accepted(data["expires_in"])
+            self._exchange.credentials.accepted(sent, data["expires_in"])
         elif kind == "unread":
             self._say_at = min(self._say_at, self._said_at + SAY_SECONDS)
         elif (item := item_of(kind, data, cursor)) is not None:

@@ -10,9 +10,9 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 from twisted.internet.defer import Deferred, succeed
@@ -52,6 +52,8 @@ class InProcess:
         self._demultiplexer = InMemoryDemultiplexer()
         self._listening = InMemoryListeningSocket()
         self._waiting: set[Callable[[], None]] = set()
+        self._waits = 0  # of asyncio clients
+        self._passed_at = 0.0  # by the clock outside: until then time has passed here, too
         chosen = read_settings(flags={**SETTINGS, **settings})
         self._began = time.time()
         host = _Host(self._reactor, self._demultiplexer, wall=self._wall, uptime=self.now)
@@ -100,6 +102,29 @@ class InProcess:
                 self._demultiplexer.run()
             self._reactor.pass_time(max(until, self.now()))
             self.work()
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Meanwhile time passes as it does outside."""
+        with self._lock:
+            self.catch_up()
+            self._waits += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.catch_up()
+                self._waits -= 1
+
+    def catch_up(self) -> None:
+        """Let as much time pass as has passed outside since the last time, if an asyncio client waits."""
+        with self._lock:
+            now = time.monotonic()
+            until, self._passed_at = self.now() + now - self._passed_at, now
+            if self._waits and self.next_timer() <= until:
+                self.advance_to(until)
+            elif self._waits:
+                self._reactor.pass_time(until)  # and wake nobody, who would catch up again
 
     def next_timer(self) -> float:
         """When the server does something by itself; infinite if never."""
@@ -234,6 +259,7 @@ class _Asyncio(AsyncioDriver):
         self._server = server
 
     def now(self) -> float:
+        self._server.catch_up()
         return self._server.now()
 
     async def sleep(self, seconds: float) -> None:
@@ -243,7 +269,8 @@ class _Asyncio(AsyncioDriver):
                 await self._wait(until, lambda: False)
 
     async def wait(self, future: Future[T], until: float) -> T:
-        return await super().wait(future, time.monotonic() + until - self.now())
+        with self._server.passing():
+            return await super().wait(future, time.monotonic() + until - self.now())
 
     async def connect(self, family: int, address: Any, tls: Any, host: str, until: float) -> Connection:
         return self._server.connect(self._wait)
@@ -261,9 +288,11 @@ class _Asyncio(AsyncioDriver):
         self._server.wake_later(wake)
         if has_more():
             return
-        due = min(until, self._server.next_timer())
-        try:
-            async with self.until(time.monotonic() + due - self.now()):
-                await worked.wait()
-        except TimeoutError:
-            self._server.advance_to(due)
+        with self._server.passing():
+            due = min(until, self._server.next_timer())
+            try:
+                async with self.until(time.monotonic() + due - self.now()):
+                    await worked.wait()
+            except TimeoutError:
+                self._server.catch_up()
+                self._server.advance_to(due)  # the timer may be a moment early

@@ -253,7 +253,7 @@ def test_what_may_be_sent() -> None:
         for wrong in (b"x", None, value):
             with pytest.raises(TypeError, match="write takes text, not"):
                 writer.write(wrong)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="at most 49152 characters"):
+        with pytest.raises(ValueError, match="at most 49152 bytes"):
             writer.send({"n": "x" * 50_000})
         with pytest.raises(ValueError, match="not JSON"):
             writer.send(float("nan"))

@@ -6,18 +6,22 @@ import inspect
 import os
 import random
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import pytest
 
 from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
 from pushup.client.credentials import Credentials
-from pushup.client.driver import in_thread, run
+from pushup.client.driver import Connection, in_thread, run
+from pushup.client.exchange import Node
+from pushup.client.http1 import HttpConnection
 from tests.client.both_clients import MakeClient, making
 from tests.client.simulated_driver import (
     CLOSES,
@@ -30,7 +34,9 @@ from tests.client.simulated_driver import (
     Reply,
     SimulatedDriver,
     answer,
+    event,
     polled,
+    stream,
 )
 
 PUBLISHED = {"id": "e-1", "time": 1.0, "cursor": "e-1"}
@@ -424,6 +430,16 @@ def test_a_first_token_that_is_refused(make: MakeClient) -> None:
     assert error_of(lambda: client.publish("a", 1)).type == "urn:pushup:token-expired"
 
 
+def test_a_token_that_ended_in_an_outage(make: MakeClient) -> None:
+    """It was fetched while no node could be reached, so none has accepted it. It is replaced; a new one must do."""
+    driver = SimulatedDriver(a=[*[REFUSED] * 12, REFUSALS["expired"], stream(event(1))])
+    client = make("unix:a", token=tokens("1", "2"), driver=driver)
+    assert next(client.follow("a"))
+    assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 2"]
+    driver = SimulatedDriver(a=[answer(503), REFUSALS["expired"]])
+    assert error_of(lambda: make("unix:a", token=tokens("1", "2"), driver=driver).publish("a", 1)).status == 401
+
+
 def test_a_token_is_replaced_when_the_server_says_that_it_ends(make: MakeClient) -> None:
     """Not before, and not only when it is refused."""
     driver = SimulatedDriver(a=[polled("e-1", expires_in=60.0), polled("e-1"), polled("e-1")])
@@ -432,6 +448,18 @@ def test_a_token_is_replaced_when_the_server_says_that_it_ends(make: MakeClient)
         client.poll("a")
         driver.time += 40.0
     assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 1", "Bearer 2"]
+
+
+def test_what_a_server_says_of_the_token_before(make: MakeClient) -> None:
+    """On a stream, or in the answer to a poll, that began with it. The next one has not ended."""
+    first = stream(event(1), {"event": "expiry", "data": {"expires_in": 0.0}}, event(2), closes=False)
+    driver = SimulatedDriver(a=[first, REFUSALS["expired"], DONE, DONE])
+    client = make("unix:a", token=tokens("1", "2", "3"), driver=driver)
+    items = client.follow("a")
+    for _ in range(2):
+        next(items)
+        client.publish("a", 1)
+    assert [sent.headers["authorization"] for sent in driver.sent] == [f"Bearer {each}" for each in "1122"]
 
 
 @pytest.mark.parametrize(
@@ -509,6 +537,33 @@ def test_a_token_that_came_too_late(make: MakeClient) -> None:
     driver.time += 3600.0
     assert client.publish("a", 1).id == "e-1"
     assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 2"]
+
+
+def test_threads_that_close_idle_connections() -> None:
+    """As when a server restarts: each finds that its own is closed, and closes the others."""
+
+    class Idle(HttpConnection):
+        may_be_used_again = True
+
+        def close(self) -> None:
+            pass
+
+    node, idle = Node("unix:a"), Idle(cast(Connection, None))
+    until = time.monotonic() + 0.5
+
+    def work(_: int) -> None:
+        while time.monotonic() < until:
+            for _ in range(3):
+                node.keep(idle, 0.0)
+            node.close()
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, range(8)))
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_what_cannot_be(make: MakeClient) -> None:

@@ -206,8 +206,9 @@ def test_the_largest_pieces(serve: Serve) -> None:
             answer.write("\U0001f600\0" * 50_000)
             answer.send(["x" * 49_000])
             answer.send({"x": "\0" * 8_000})
+            answer.send({"x": "ж" * 20_000})
         state = client.read_answer("a")
-        assert state.parts[-2:] == [["x" * 49_000], {"x": "\0" * 8_000}]
+        assert state.parts[-3:] == [["x" * 49_000], {"x": "\0" * 8_000}, {"x": "ж" * 20_000}]
         assert (state.text, state.end) == ("\U0001f600\0" * 50_000, "done")
 
 

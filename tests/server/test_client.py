@@ -89,6 +89,18 @@ def test_a_body_that_is_refused_before_it_is_read(serve: Serve, make: MakeClient
         make(server.url).publish("a", "x" * 2_000_000)
 
 
+def test_text_in_any_script(serve: Serve, make: MakeClient) -> None:
+    """It is as long as for other clients, of which none escapes it. Half a character is refused by the server."""
+    text = "ж\u2028" * 13_000  # 65,000 bytes of UTF-8, and 12 for each pair if they are escaped
+    with serve() as server:
+        client = make(server.url)
+        client.publish("a", text)
+        assert client.poll("a").messages[0].data == text
+        error = error_of(lambda: client.publish("a", "\ud83d"))
+        assert error is not None
+        assert (error.status, error.type) == (400, "urn:pushup:bad-request")
+
+
 def test_a_server_that_starts_later(tmp_path: Path, make: MakeClient) -> None:
     """The message is there once when the server is."""
     port = free_port()

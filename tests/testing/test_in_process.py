@@ -134,6 +134,30 @@ def test_in_asyncio_time_passes_as_outside(server: InProcess) -> None:
     assert server.now() >= before + 0.01
 
 
+def test_in_asyncio_a_wait_takes_its_time_beside_others(server: InProcess) -> None:
+    """However often others publish meanwhile, and if another wait began earlier."""
+
+    async def main() -> float:
+        client = server.async_client()
+        cursor = await client.cursor()
+
+        async def publish() -> None:
+            while True:
+                await client.publish("a", 1)
+                await asyncio.sleep(0.02)
+
+        publishing = asyncio.create_task(publish())
+        earlier = asyncio.create_task(client.poll("b", cursor, timeout=0.4))
+        await asyncio.sleep(0.3)
+        began = time.monotonic()
+        await asyncio.wait_for(client.poll("c", cursor, timeout=0.4), 10.0)
+        assert earlier.done()
+        publishing.cancel()
+        return time.monotonic() - began
+
+    assert 0.3 <= asyncio.run(main()) < 2.0
+
+
 def test_several_threads(server: InProcess, client: Client) -> None:
     def publish(name: str) -> None:
         for number in range(50):
