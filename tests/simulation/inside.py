@@ -326,15 +326,17 @@ def note_unknowable(simulation: Simulation, end: str, cluster: str = "") -> None
     """
     checker = simulation.checker
     place = checker.order.place(end)
-    marks = [json.loads(server.disk.mark) for server in simulation.servers if server.disk.mark is not None]
-    known = [(mark["cluster"], f"{mark['epoch']}-{mark['sequence']}") for mark in marks]
-    known += [
-        (server.cluster, str(server.node.cursor))
-        for server in simulation.servers
-        if server.is_running and server.node.cursor.epoch
-    ]
-    own = [cursor for of, cursor in known if not (of and cluster) or of == cluster]
-    if any(checker.order.place(cursor) > place for cursor in own):
+    known: list[str] = []
+    for server in simulation.servers:
+        mark = json.loads(server.disk.mark or b"{}")
+        own = mark.get("cluster")
+        if own and cluster and own != cluster:
+            continue
+        if mark:
+            known.append(f"{mark['epoch']}-{mark['sequence']}")
+        if server.is_running and server.node.cursor.epoch:
+            known.append(str(server.node.cursor))
+    if any(checker.order.place(cursor) > place for cursor in known):
         return
     simulation.record.take(PutBack(at=simulation.record.now, end=end))
     if checker.acknowledged_after(end):

@@ -224,11 +224,6 @@ class Server:
         return isinstance(self.broadcast, RedisBroadcast) and self.broadcast.is_following
 
     @property
-    def cluster(self) -> str:
-        """The cluster whose log in Redis it has followed last; empty if there was none since it was started."""
-        return self.broadcast._replica.cluster if isinstance(self.broadcast, RedisBroadcast) else ""
-
-    @property
     def lease_is_over(self) -> bool:
         """Whether it was cut off from Redis lately, and has not reported for longer than a lease, by the true time."""
         now = self.world.now
