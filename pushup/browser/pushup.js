@@ -971,6 +971,8 @@ class Subscription {
       if (gaps.length && ((await this.#tell(gaps)) || !this.active)) continue;
       const { snapshot } = entry;
       if (snapshot) this.#call(() => this.begins(snapshot));
+      // Messages of a channel that was closed were dropped: what there is of it was published later.
+      for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
       for (const message of entry.messages) {
         if (!message.channels.some(isMine)) continue; // a handler may add and remove channels
         const call = () => onMessage?.({ ...message, channels: message.channels.filter(isMine) });
@@ -978,8 +980,7 @@ class Subscription {
         else this.#call(call);
         last = message.id;
       }
-      if (this.closed || this.reason || (atLeastOnce && !this.active)) break;
-      for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
+      if (this.closed || this.reason || (atLeastOnce && last !== this.last && !this.active)) break;
       if (cursor !== this.cursor) continue; // it leaps
       [this.last, this.node] = channels === this.channels ? [last, node] : [];
       this.start(entry.cursor);

@@ -1297,6 +1297,43 @@ for (const cursor of [0, "earliest"]) {
   });
 }
 
+for (const options of [{ transport: "poll" }, { transport: "stream" }, { transport: "poll", atLeastOnce: true }]) {
+  test(`what is published after a closing comes after it, ${JSON.stringify(options)}`, async () => {
+    const w = scene();
+    const told = [];
+    const page = w.page(options);
+    const onMessage = ({ data }) => void told.push(data);
+    page.subscribe(["a", "b"], { onMessage, onClosed: (channel) => told.push(channel) });
+    await w.run(1);
+    w.network.faults.outage = "refuse";
+    w.network.reset();
+    w.service.close("a");
+    w.publish("a", 1, 2);
+    w.network.faults = {};
+    await w.run(30);
+    assert.deepEqual(told, ["a", 1, 2]);
+  });
+}
+
+test("a closing whose handler removes the last channel is not told again when the channel is added again", async () => {
+  const w = scene();
+  const told = [];
+  const onClosed = (channel) => {
+    told.push(channel);
+    sub.remove(channel);
+  };
+  const onMessage = ({ data }) => void told.push(data);
+  const { sub } = w.page().subscribe(["a"], { atLeastOnce: true, onMessage, onClosed });
+  await w.run(1);
+  w.service.close("a");
+  await w.run(1);
+  sub.add("a");
+  await w.run(5);
+  w.publish("a", 1);
+  await w.run(5);
+  assert.deepEqual(told, ["a", 1]);
+});
+
 test("a gap without a handler is an error", async () => {
   const w = scene({ keep: 1 });
   const page = w.page();
