@@ -189,8 +189,10 @@ async function stream(connection, signal) {
   if (!reader || !/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? ""))
     throw new Trouble("not a stream");
   const parser = new EventParser();
-  const open = new Map(); // the channels of gaps and closings that may reach beyond the last cursor; where gaps end
-  const none = () => /** @type {Entry} */ ({ cursor: "", messages: [], gaps: [], closed: [], open: [...open.keys()] });
+  /** @type {{channel: string, until?: string}[]} gaps and closings that may reach beyond the last cursor */
+  let open = [];
+  /** @returns {Entry} */
+  const none = () => ({ cursor: "", messages: [], gaps: [], closed: [], open: open.map(({ channel }) => channel) });
   for (let entry = none(); ;) {
     const { done, value } = await reader.read();
     signal.throwIfAborted();
@@ -204,12 +206,12 @@ async function stream(connection, signal) {
       if (event === "unread") connection.client.lead.unread();
       if (event === "gap") entry.gaps.push(content);
       if (event === "closed") entry.closed.push(content.channel);
-      if (event === "gap" || event === "closed") open.set(content.channel, content.until);
+      if (event === "gap" || event === "closed") open.push(content);
       if (event || !id) continue;
       if (content) entry.messages.push(content);
       connection.taken(signal, { ...entry, cursor: id });
-      const isOver = !content && ![...open.values()].includes(id); // everything that was told of has been sent
-      for (const [channel, until] of open) if (isOver || until === id) open.delete(channel);
+      const isOver = !content && !open.some(({ until }) => until === id); // everything that was told of has been sent
+      open = open.filter(({ until }) => !isOver && until !== id);
       entry = none();
     }
     connection.begin();

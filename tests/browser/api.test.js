@@ -1277,6 +1277,26 @@ test("a gap that the shared request told before a subscription joined it is told
   assert.deepEqual(second.gaps, [{ channel: "a", reason: "evicted", until: w.service.cursor(5) }]);
 });
 
+test("nor is a gap or a closing lost to it if the same stream told that another channel was closed", async () => {
+  const w = scene({ keep: 2 });
+  w.publish("a", 1);
+  w.publish("b", 2);
+  w.service.close("a");
+  w.publish("b", 4, 5); // of b, these are kept
+  await w.run(1);
+  const page = w.page({ transport: "stream" });
+  page.subscribe(["a", "b"], { cursor: w.service.cursor(0) });
+  await w.run(1);
+  const closed = [];
+  const [one, other] = ["a", "b"].map((channel) =>
+    page.subscribe([channel], { cursor: w.service.cursor(1), onClosed: (each) => closed.push(each) }),
+  );
+  await w.run(5);
+  assert.deepEqual([one.gaps, one.messages, closed], [[], [], ["a"]]);
+  const gap = { channel: "b", reason: "evicted", until: w.service.cursor(2) };
+  assert.deepEqual([other.gaps, other.messages], [[gap], [4, 5]]);
+});
+
 for (const cursor of [0, "earliest"]) {
   test(`a tab that joins within an answer misses nothing silently, when another began at ${cursor}`, async () => {
     const w = scene({ keep: 1 });
