@@ -652,7 +652,7 @@ class Feed {
       let node = chain[index];
       const here = node.cursor === cursor;
       const seen = here || last === undefined ? -1 : node.messages.findIndex(({ id }) => id === last);
-      if (!here && seen < 0) continue;
+      if (!here && (seen < 0 || node.closed.length)) continue; // it may have been told of these before that message
       const before = here ? node : chain[index - 1];
       if (!before) return null;
       if (here) node = chain[index + 1];

@@ -1335,6 +1335,28 @@ for (const options of [{ transport: "poll" }, { transport: "stream" }, { transpo
   });
 }
 
+test("a subscription that asks for itself is told of a closing once, and not again by the shared request", async () => {
+  const w = scene();
+  const page = w.page({ transport: "poll" });
+  page.subscribe(["a", "b"]);
+  await w.run(1);
+  w.publish("other", 1);
+  await w.run(1);
+  const told = [];
+  page.subscribe(["b"], { onMessage: ({ data }) => void told.push(data), onClosed: (channel) => told.push(channel) });
+  await w.run(10);
+  w.network.faults.outage = "refuse";
+  w.network.reset();
+  w.service.close("b");
+  w.publish("b", 2);
+  w.network.faults = {};
+  for (let at = 0; at < 5000; at += 5) w.clock.after(at, () => w.publish("other", at)); // no two answers end at one cursor
+  await w.run(30);
+  w.publish("b", 3);
+  await w.run(5);
+  assert.deepEqual(told, ["b", 2, 3]);
+});
+
 test("a closing whose handler removes the last channel is not told again when the channel is added again", async () => {
   const w = scene();
   const told = [];
