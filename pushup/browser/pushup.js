@@ -189,8 +189,10 @@ async function stream(connection, signal) {
   if (!reader || !/^text\/event-stream/i.test(response.headers.get("Content-Type") ?? ""))
     throw new Trouble("not a stream");
   const parser = new EventParser();
-  const open = new Map(); // the channels of gaps and closings that may reach beyond the last cursor; where gaps end
-  const none = () => /** @type {Entry} */ ({ cursor: "", messages: [], gaps: [], closed: [], open: [...open.keys()] });
+  /** @type {{channel: string, until?: string}[]} gaps and closings that may reach beyond the last cursor */
+  let open = [];
+  /** @returns {Entry} */
+  const none = () => ({ cursor: "", messages: [], gaps: [], closed: [], open: open.map(({ channel }) => channel) });
   for (let entry = none(); ;) {
     const { done, value } = await reader.read();
     signal.throwIfAborted();
@@ -204,12 +206,12 @@ async function stream(connection, signal) {
       if (event === "unread") connection.client.lead.unread();
       if (event === "gap") entry.gaps.push(content);
       if (event === "closed") entry.closed.push(content.channel);
-      if (event === "gap" || event === "closed") open.set(content.channel, content.until);
+      if (event === "gap" || event === "closed") open.push(content);
       if (event || !id) continue;
       if (content) entry.messages.push(content);
       connection.taken(signal, { ...entry, cursor: id });
-      const isOver = !content && ![...open.values()].includes(id); // everything that was told of has been sent
-      for (const [channel, until] of open) if (isOver || until === id) open.delete(channel);
+      const isOver = !content && !open.some(({ until }) => until === id); // everything that was told of has been sent
+      open = open.filter(({ until }) => !isOver && until !== id);
       entry = none();
     }
     connection.begin();
@@ -650,7 +652,7 @@ class Feed {
       let node = chain[index];
       const here = node.cursor === cursor;
       const seen = here || last === undefined ? -1 : node.messages.findIndex(({ id }) => id === last);
-      if (!here && seen < 0) continue;
+      if (!here && (seen < 0 || node.closed.length)) continue; // it may have been told of these before that message
       const before = here ? node : chain[index - 1];
       if (!before) return null;
       if (here) node = chain[index + 1];
@@ -971,6 +973,8 @@ class Subscription {
       if (gaps.length && ((await this.#tell(gaps)) || !this.active)) continue;
       const { snapshot } = entry;
       if (snapshot) this.#call(() => this.begins(snapshot));
+      // Messages of a channel that was closed were dropped: what there is of it was published later.
+      for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
       for (const message of entry.messages) {
         if (!message.channels.some(isMine)) continue; // a handler may add and remove channels
         const call = () => onMessage?.({ ...message, channels: message.channels.filter(isMine) });
@@ -978,8 +982,7 @@ class Subscription {
         else this.#call(call);
         last = message.id;
       }
-      if (this.closed || this.reason || (atLeastOnce && !this.active)) break;
-      for (const channel of entry.closed) if (isMine(channel)) this.#call(() => onClosed?.(channel));
+      if (this.closed || this.reason || (atLeastOnce && last !== this.last && !this.active)) break;
       if (cursor !== this.cursor) continue; // it leaps
       [this.last, this.node] = channels === this.channels ? [last, node] : [];
       this.start(entry.cursor);

@@ -152,7 +152,7 @@ class Site:
             "channels": [_filled_in(each, known) for each in channels],
             "cursor": cursor,
             "user": subject,
-            "token": token_path if self._secret else None,
+            "token": token_path if self._secret and subject is not None else None,
         }
         return Live(f"{token_path.removesuffix('token')}live.js", config, known)
 

@@ -1277,6 +1277,26 @@ test("a gap that the shared request told before a subscription joined it is told
   assert.deepEqual(second.gaps, [{ channel: "a", reason: "evicted", until: w.service.cursor(5) }]);
 });
 
+test("nor is a gap or a closing lost to it if the same stream told that another channel was closed", async () => {
+  const w = scene({ keep: 2 });
+  w.publish("a", 1);
+  w.publish("b", 2);
+  w.service.close("a");
+  w.publish("b", 4, 5); // of b, these are kept
+  await w.run(1);
+  const page = w.page({ transport: "stream" });
+  page.subscribe(["a", "b"], { cursor: w.service.cursor(0) });
+  await w.run(1);
+  const closed = [];
+  const [one, other] = ["a", "b"].map((channel) =>
+    page.subscribe([channel], { cursor: w.service.cursor(1), onClosed: (each) => closed.push(each) }),
+  );
+  await w.run(5);
+  assert.deepEqual([one.gaps, one.messages, closed], [[], [], ["a"]]);
+  const gap = { channel: "b", reason: "evicted", until: w.service.cursor(2) };
+  assert.deepEqual([other.gaps, other.messages], [[gap], [4, 5]]);
+});
+
 for (const cursor of [0, "earliest"]) {
   test(`a tab that joins within an answer misses nothing silently, when another began at ${cursor}`, async () => {
     const w = scene({ keep: 1 });
@@ -1296,6 +1316,65 @@ for (const cursor of [0, "earliest"]) {
     assert.deepEqual([first, ...others].map(({ gaps }) => gaps), [cursor === 0 ? [gap] : [], [gap], []]);
   });
 }
+
+for (const options of [{ transport: "poll" }, { transport: "stream" }, { transport: "poll", atLeastOnce: true }]) {
+  test(`what is published after a closing comes after it, ${JSON.stringify(options)}`, async () => {
+    const w = scene();
+    const told = [];
+    const page = w.page(options);
+    const onMessage = ({ data }) => void told.push(data);
+    page.subscribe(["a", "b"], { onMessage, onClosed: (channel) => told.push(channel) });
+    await w.run(1);
+    w.network.faults.outage = "refuse";
+    w.network.reset();
+    w.service.close("a");
+    w.publish("a", 1, 2);
+    w.network.faults = {};
+    await w.run(30);
+    assert.deepEqual(told, ["a", 1, 2]);
+  });
+}
+
+test("a subscription that asks for itself is told of a closing once, and not again by the shared request", async () => {
+  const w = scene();
+  const page = w.page({ transport: "poll" });
+  page.subscribe(["a", "b"]);
+  await w.run(1);
+  w.publish("other", 1);
+  await w.run(1);
+  const told = [];
+  page.subscribe(["b"], { onMessage: ({ data }) => void told.push(data), onClosed: (channel) => told.push(channel) });
+  await w.run(10);
+  w.network.faults.outage = "refuse";
+  w.network.reset();
+  w.service.close("b");
+  w.publish("b", 2);
+  w.network.faults = {};
+  for (let at = 0; at < 5000; at += 5) w.clock.after(at, () => w.publish("other", at)); // no two answers end at one cursor
+  await w.run(30);
+  w.publish("b", 3);
+  await w.run(5);
+  assert.deepEqual(told, ["b", 2, 3]);
+});
+
+test("a closing whose handler removes the last channel is not told again when the channel is added again", async () => {
+  const w = scene();
+  const told = [];
+  const onClosed = (channel) => {
+    told.push(channel);
+    sub.remove(channel);
+  };
+  const onMessage = ({ data }) => void told.push(data);
+  const { sub } = w.page().subscribe(["a"], { atLeastOnce: true, onMessage, onClosed });
+  await w.run(1);
+  w.service.close("a");
+  await w.run(1);
+  sub.add("a");
+  await w.run(5);
+  w.publish("a", 1);
+  await w.run(5);
+  assert.deepEqual(told, ["a", 1]);
+});
 
 test("a gap without a handler is an error", async () => {
   const w = scene({ keep: 1 });

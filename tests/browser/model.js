@@ -3,9 +3,10 @@
  * returns what was wrong, as text, or an empty list.
  *
  * Checked: each message of a subscription's channels after its start is delivered once and in order, or a gap was told
- * when it had been dropped; one held request at most, but for those of frozen tabs; no loop of requests; a page that
- * says `live` is not behind; no tab says that a message was seen which it has not handled; and after the faults every
- * subscription is live, gets what is published, and the server knows what was seen.
+ * when it had been dropped; each closing is told, and before what was published on the channel after it; one held
+ * request at most, but for those of frozen tabs; no loop of requests; a page that says `live` is not behind; no tab
+ * says that a message was seen which it has not handled; and after the faults every subscription is live, gets what is
+ * published, and the server knows what was seen.
  */
 import { Dice, world } from "./world.js";
 
@@ -21,6 +22,8 @@ class Ledger {
   start = Infinity; // the sequence after which everything counts
   gaps = 0;
   excused = new Set();
+  closings = []; // {channel, at}, as told
+  skipTo = 0; // a handler of a gap chose to continue there
   liveSince = Infinity;
   lookAt = 0;
   closed = false;
@@ -43,12 +46,32 @@ class Ledger {
   }
 
   /** A gap excuses what has been dropped by now. */
-  gap({ channel }) {
+  gap({ channel, reason }) {
     this.gaps++;
+    if (reason === "lost") this.skipTo = this.world.service.head;
     for (const message of this.world.service.messages) {
       if (message.channels.includes(channel) && !message.kept.has(channel))
         this.excused.add(`${message.sequence} ${channel}`);
     }
+  }
+
+  wasClosed(channel) {
+    const { closings, messages } = this.world.service;
+    const { sequence } = closings.findLast((each) => each.channel === channel);
+    const later = this.delivered.find((each) => each > sequence && messages[each - 1].channels.includes(channel));
+    if (later && !this.mayRepeat)
+      this.problems.push(`${this.name}: ${channel} was closed at ${sequence}, told after ${later}`);
+    this.closings.push({ channel, at: this.world.clock.now });
+  }
+
+  /** Closings of which it was not told. One before a place where it began again was not its own. */
+  untold() {
+    const from = Math.max(this.start, this.skipTo, this.world.service.wiped ?? 0);
+    return this.world.service.closings.filter(({ channel, sequence }) => {
+      if (!this.channels.has(channel) || sequence <= Math.max(from, this.since.get(channel))) return false;
+      const at = this.world.service.messages[sequence - 1].time * 1000;
+      return !this.closings.some((each) => each.channel === channel && each.at > at);
+    });
   }
 
   missing(until) {
@@ -137,6 +160,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
         await later(300);
         ledger.got(message);
       },
+      onClosed: (channel) => ledger.wasClosed(channel),
       onGap: async (gap) => {
         ledger.gap(gap);
         if (slow) await later(3000);
@@ -147,7 +171,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
           Math.min(...service.nodes.map((node) => node.applied)),
           ledger.delivered.at(-1) ?? ledger.start,
         );
-        ledger.skipTo = sequence;
+        ledger.skipTo = Math.max(ledger.skipTo, sequence);
         for (const { sequence: each, channels } of service.messages) {
           if (each <= sequence) for (const channel of channels) ledger.excused.add(`${each} ${channel}`);
         }
@@ -175,7 +199,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
       problems.push(`${its[0].ledger.name}: ${sequence} is said to be seen, and is not, at ${clock.now}`);
   };
 
-  function fault() {
+  async function fault() {
     const faults = (network.faults = {});
     const kinds = {
       none: () => {},
@@ -273,7 +297,10 @@ export async function run(seed, PushUp, { faults: only } = {}) {
       },
     };
     const names = only ?? Object.keys(kinds);
-    for (let count = 1 + dice.below(4); count > 0; count--) kinds[dice.pick(names)]();
+    for (let count = 1 + dice.below(4); count > 0; count--) {
+      kinds[dice.pick(names)]();
+      await new Promise(setImmediate); // a page that is closed has done what it was about to do
+    }
   }
   let slept = 0;
   let outageAt = 0;
@@ -310,6 +337,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
       0,
     );
     if (message.sequence % 5 === 0) service.unread.add(message);
+    if (!calm && dice.chance(0.05)) service.close(dice.pick(CHANNELS));
     if (!calm) clock.after(dice.between(0, 2 * rate), publish);
   };
   clock.after(500, publish);
@@ -319,7 +347,7 @@ export async function run(seed, PushUp, { faults: only } = {}) {
   };
   clock.after(100, looking);
   while (clock.now < FAULTS + slept) {
-    fault();
+    await fault();
     await clock.run(clock.now + dice.between(500, network.faults.outage ? 80_000 : 12_000));
   }
   network.faults = {};
@@ -343,6 +371,8 @@ export async function run(seed, PushUp, { faults: only } = {}) {
         problems.push(`${ledger.name}: ${JSON.stringify(sub.state)} in the end, ${tab.frozen}`);
       const missing = ledger.missing(Infinity);
       if (missing.length) problems.push(`${ledger.name}: ${missing.length} lost, first ${missing[0].sequence}`);
+      for (const { channel, sequence } of ledger.untold())
+        problems.push(`${ledger.name}: was not told that ${channel} was closed at ${sequence}`);
     }
   }
   await clock.run(clock.now + 40_000); // a poll is held for 25 s

@@ -74,6 +74,7 @@ const EARLY = 250; // a held poll is answered this long before its token ends, m
 export class Service {
   messages = []; // {sequence, id, channels, time, kept: Set of channels}
   cache = {}; // channel -> messages that are kept
+  closings = []; // {sequence, channel}
   epoch = 0;
   forbidden = new Set(); // channels that get 403
   tokens = null; // if set: a Set of the valid ones
@@ -118,6 +119,14 @@ export class Service {
       this.clock.at(at, () => this.#apply(node, sequence));
     }
     return message;
+  }
+
+  /** Closes a channel: its messages are dropped. What is published on it afterwards is kept. */
+  close(channel) {
+    const { sequence } = this.publish([], null);
+    this.closings.push({ sequence, channel });
+    for (const message of this.cache[channel] ?? []) message.kept.delete(channel);
+    this.cache[channel] = [];
   }
 
   /** Members of a channel come, change or go. */
@@ -191,6 +200,9 @@ export class Service {
       return { channel, reason, until: this.cursor(dropped.at(-1)?.sequence ?? from) };
     };
     const gaps = lost ? channels.map((channel) => gap(channel, "lost")) : [];
+    const isClosed = (channel) =>
+      this.closings.some((each) => each.channel === channel && each.sequence > from && each.sequence <= node.applied);
+    const closed = lost || cursor in ends ? [] : channels.filter(isClosed);
     const found = [];
     for (let sequence = from + 1; sequence <= node.applied && found.length <= limit; sequence++) {
       const message = this.messages[sequence - 1];
@@ -215,7 +227,7 @@ export class Service {
       event: message.event,
       sequence: message.sequence,
     }));
-    return { cursor: this.cursor(end), messages, more, gaps, closed: [] };
+    return { cursor: this.cursor(end), messages, more, gaps, closed };
   }
 
   /** The time to which a request may be answered, and what its client is told of it. */
@@ -384,8 +396,8 @@ export class Network {
     service.held.add(end);
     let timer;
     const look = () => {
-      const { messages, gaps } = service.look(node, asked);
-      if (messages.length || gaps.length) reply();
+      const { messages, gaps, closed } = service.look(node, asked);
+      if (messages.length || gaps.length || closed.length) reply();
     };
     request.unhold = () => {
       node.waiting.delete(look);
@@ -458,6 +470,7 @@ export class Network {
       for (;;) {
         const answer = service.look(node, { channels: asked.channels, cursor }, 20);
         let text = answer.gaps.map((gap) => `event: gap\ndata: ${JSON.stringify(gap)}\n\n`).join("");
+        for (const channel of answer.closed) text += `event: closed\ndata: ${JSON.stringify({ channel })}\n\n`;
         const place = (at) => service.position(at).sequence;
         const ends = answer.gaps.map((gap) => gap.until).filter((until) => place(until) < place(answer.cursor));
         const ids = [...new Set([...ends, ...answer.messages.map(({ sequence }) => service.cursor(sequence))])];
@@ -465,7 +478,8 @@ export class Network {
           const message = answer.messages.find(({ sequence }) => sequence === place(id));
           text += message ? `id: ${id}\ndata: ${JSON.stringify(message)}\n\n` : `id: ${id}\n\n`;
         }
-        if (text && answer.cursor !== service.cursor(answer.messages.at(-1)?.sequence ?? -1))
+        const isNew = answer.cursor !== service.cursor(answer.messages.at(-1)?.sequence ?? -1);
+        if (text && (answer.gaps.length || answer.closed.length || isNew))
           text += `id: ${answer.cursor}\n\n`;
         if (text) {
           request.useful = true;

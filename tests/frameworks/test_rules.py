@@ -78,6 +78,13 @@ def test_the_element_of_a_page() -> None:
     assert (stranger["token"], stranger["user"], stranger["cursor"]) == (None, None, "")
 
 
+def test_a_stranger_gets_no_token() -> None:
+    """So the page asks for none: with a token, and no user, each list in each tab would hold a request of its own."""
+    site = Site(URL, token_secret=SECRET, channels=lambda user: ["news"])
+    tokens = [site.live_page("e-1", ["news"], {}, user, "/pushup/token").config["token"] for user in ("7", None)]
+    assert tokens == ["/pushup/token", None]
+
+
 def test_a_page_with_several_lists() -> None:
     """Each names its channels, or new rows would go into any of them."""
 
