@@ -172,15 +172,15 @@ def redis_came_back(simulation: Simulation) -> None:
     """Called when Redis runs again, before any node has connected."""
     reach, servers, redis = simulation.world.reach, simulation.servers, simulation.redis
     assert redis is not None
-    if redis.appendfsync == "always" and not redis.promoted and STATE in redis.data:
-        inside.note_unknowable(simulation, redis.end, redis.data[STATE][b"cluster"].decode())
+    state = redis.data.get(STATE, {})
+    if redis.appendfsync == "always" and not redis.promoted and b"epoch" in state:
+        inside.note_unknowable(simulation, redis.end, state.get(b"cluster", b"").decode())
     if any(s.draining and s.is_running for s in servers):
         reach("Redis came back while a node was draining")
     if any(s.process is not None and s.process.paused for s in servers):
         reach("Redis came back while a node was paused")
     if not any(s.is_running for s in servers):
         reach("Redis came back while no node was alive")
-    state = redis.data.get(STATE, {})
     for server in servers:
         cursor = server.node.cursor
         same_epoch = cursor.epoch.encode() == state.get(b"epoch")
