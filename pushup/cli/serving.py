@@ -50,9 +50,12 @@ def run_server(
     _warn(settings)
     raise_file_limit()
     try:
+        preflight.check_free(settings)
         service = _make_service(settings, reactor)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(error.strerror or str(error)) from None
 
     def stop(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
