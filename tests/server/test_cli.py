@@ -361,6 +361,28 @@ def test_a_greeting_that_nobody_reads(is_full: bool) -> None:
     assert server.returncode == 0, log
 
 
+@pytest.mark.parametrize(("closed", "workers"), [("2>&-", "1"), ("2>&-", "2"), ("<&- >&- 2>&-", "2")])
+def test_a_log_that_is_closed(closed: str, workers: str) -> None:
+    """The server serves, and exits with 0. An error of the start is on standard output, if that is open."""
+    address = f"127.0.0.1:{free_port()}"
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "pushup", "serve"]
+    command = [*shell, "--listen", address, "--workers", workers]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=clean_environment(), stdout=pipe, stderr=pipe, text=True) as server:
+        try:
+            called = ("publish", "a", "-d", "1", "--url", f"http://{address}")
+            wait_until(lambda: server.poll() is not None or run(*called).returncode == 0, "the server")
+            server.send_signal(signal.SIGTERM)
+            server.communicate(timeout=20)
+        finally:
+            server.kill()
+    assert server.returncode == 0
+    again = subprocess.run(
+        [*shell, "--set", "no=1"], env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert (again.returncode, "unknown setting" in again.stdout) == (1, ">&- 2" not in closed)
+
+
 def test_publish_reports_the_acknowledgement(server: Server, channel: str) -> None:
     """With `--ack`, the response says which level was reached: on a single node, everything acknowledged is stable."""
     told = run("publish", channel, "--data", "1", "--ack", "stable", PUSHUP_URL=server.url)
