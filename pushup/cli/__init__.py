@@ -17,6 +17,12 @@
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
+import sys
+from typing import Any
+
 import click
 
 from pushup import __version__
@@ -31,7 +37,27 @@ from pushup.cli import (
 from pushup.host.build_form import build
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands, which print in any locale."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        _print_in_any_locale()
+        return super().main(*arguments, **options)
+
+
+def _print_in_any_locale() -> None:
+    """Have letters that the locale lacks printed as escapes, as JSON has them."""
+    codecs.register_error("json", _escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="json")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message=f"%(prog)s, version %(version)s, {build()}", prog_name="pushup")
 def main() -> None:
     """PushUp: publish messages, and deliver them to browsers by long polling."""

@@ -339,6 +339,18 @@ def test_log_level(serve: Serve) -> None:
         assert server.log_lines() == []
 
 
+@pytest.mark.parametrize("options", [(), ("--text",)])
+def test_poll_prints_in_any_locale(server: Server, channel: str, options: tuple[str, ...]) -> None:
+    """Letters that the encoding lacks are escaped: the JSON is the same, and no message is lost."""
+    data = "h\u00e9 \u2603 \U0001f600"
+    with server.caller() as caller:
+        caller.publish([channel], data)
+    environment = {"PUSHUP_URL": server.url, "PYTHONIOENCODING": "ascii"}
+    told = run("poll", channel, "--once", *options, **environment)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert json.dumps(data) in told.stdout
+
+
 @pytest.mark.parametrize("is_full", [True, False])
 def test_a_greeting_that_nobody_reads(is_full: bool) -> None:
     """On a full disk, or for a program that has gone: the server serves, and exits with 0."""
