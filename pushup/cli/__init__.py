@@ -18,6 +18,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import io
 import json
 import sys
@@ -38,11 +39,17 @@ from pushup.host.build_form import build
 
 
 class _Commands(click.Group):
-    """The commands, which print in any locale."""
+    """The commands. If what they print cannot be written, they say so in one line."""
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         _print_in_any_locale()
-        return super().main(*arguments, **options)
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            click.ClickException(f"writing {error.filename or 'the output'} failed: {error.strerror}").show()
+            sys.exit(1)
 
 
 def _print_in_any_locale() -> None:

@@ -351,6 +351,17 @@ def test_poll_prints_in_any_locale(server: Server, channel: str, options: tuple[
     assert json.dumps(data) in told.stdout
 
 
+@pytest.mark.parametrize("command", [("check-config",), ("script",), ("--help",)])
+def test_output_on_a_full_disk(command: tuple[str, ...]) -> None:
+    """One line says why it cannot be written."""
+    called = [sys.executable, "-m", "pushup", *command]
+    with open("/dev/full", "w") as full:
+        told = subprocess.run(
+            called, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (told.returncode, told.stderr) == (1, "Error: writing the output failed: No space left on device\n")
+
+
 @pytest.mark.parametrize("is_full", [True, False])
 def test_a_greeting_that_nobody_reads(is_full: bool) -> None:
     """On a full disk, or for a program that has gone: the server serves, and exits with 0."""
