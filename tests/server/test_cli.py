@@ -351,6 +351,14 @@ def test_poll_prints_in_any_locale(server: Server, channel: str, options: tuple[
     assert json.dumps(data) in told.stdout
 
 
+def test_publish_from_a_closed_input() -> None:
+    """It says that it has nothing to read."""
+    called = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "pushup", "publish", "a", "-d", "-"]
+    told = subprocess.run(called, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert told.stderr.splitlines()[-1] == "Error: --data - reads standard input, which is closed"
+
+
 @pytest.mark.parametrize("command", [("check-config",), ("script",), ("--help",)])
 def test_output_on_a_full_disk(command: tuple[str, ...]) -> None:
     """One line says why it cannot be written."""
