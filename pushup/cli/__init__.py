@@ -17,6 +17,13 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
+import io
+import json
+import sys
+from typing import Any
+
 import click
 
 from pushup import __version__
@@ -31,7 +38,33 @@ from pushup.cli import (
 from pushup.host.build_form import build
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands. If what they print cannot be written, they say so in one line."""
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        _print_in_any_locale()
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            click.ClickException(f"writing {error.filename or 'the output'} failed: {error.strerror}").show()
+            sys.exit(1)
+
+
+def _print_in_any_locale() -> None:
+    """Have letters that the locale lacks printed as escapes, as JSON has them."""
+    codecs.register_error("json", _escaped)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="json")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message=f"%(prog)s, version %(version)s, {build()}", prog_name="pushup")
 def main() -> None:
     """PushUp: publish messages, and deliver them to browsers by long polling."""

@@ -39,7 +39,9 @@ _open = build_opener(ProxyHandler({})).open  # the server is on this machine, wh
 
 def run(polls: int, workers: str, seconds: float) -> None:
     """Measure, and print what was found. Exits if the server fails."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # so that the server ends, too
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, frame: sys.exit(1))  # so that the server ends, too
     files = raise_file_limit()
     most = min(polls, files - SPARE_FILES)
     cores, memory = usable_cores(), int(min(psutil.virtual_memory().total, memory_limit()))

@@ -179,6 +179,8 @@ def publish(
     client: Client,
 ) -> None:
     """Publish a message on one or more CHANNELS."""
+    if data == "-" and sys.stdin is None:
+        raise click.UsageError("--data - reads standard input, which is closed")
     key_of_all = idempotency_key or str(uuid4())
     for number, line in enumerate(sys.stdin if data == "-" else (data,)):
         key_of_one = f"{key_of_all}-{number}" if data == "-" else key_of_all

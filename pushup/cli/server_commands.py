@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -51,6 +52,7 @@ def serve(**given: Any) -> None:
 
     SIGHUP reloads the configuration files: publish keys, the ticket key and the log level change without a restart.
     """
+    _keep_standard_error()
     # Before the slow imports: a SIGHUP from here on is a reload, and does not end the process.
     outlives_terminal = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # nohup
     early_hang_ups: list[int] = []
@@ -65,6 +67,14 @@ def serve(**given: Any) -> None:
         early_hang_ups=early_hang_ups,
         outlives_terminal=outlives_terminal,
     )
+
+
+def _keep_standard_error() -> None:
+    """If it is closed, the log goes nowhere. Workers inherit that, and no socket gets its descriptor."""
+    opened = -1
+    while sys.stderr is None and opened < 2:
+        opened = os.open(os.devnull, os.O_RDWR)
+        os.set_inheritable(opened, True)
 
 
 @click.command("check-config")

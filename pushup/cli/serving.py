@@ -40,19 +40,23 @@ def run_server(
 
     reactor: Any = any_reactor
     use_monotonic_clock(reactor)
-    faulthandler.enable()  # a watchdog ends a stuck server with SIGABRT, which then logs where it was stuck
+    faulthandler.enable(2)  # a watchdog ends a stuck server with SIGABRT, which then logs where it was stuck
     found = list(preflight.troubles(settings))
     if found:
         raise click.ClickException("\n".join(found))
     tune_garbage_collector()
     tune_malloc()
-    set_log_level = start_logging(settings.server.log_level, settings.server.log_format)
+    log = sys.stderr or open(os.devnull, "w")  # noqa: SIM115  # it may be closed
+    set_log_level = start_logging(settings.server.log_level, settings.server.log_format, log)
     _warn(settings)
     raise_file_limit()
     try:
+        preflight.check_free(settings)
         service = _make_service(settings, reactor)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(error.strerror or str(error)) from None
 
     def stop(number: int, frame: object) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

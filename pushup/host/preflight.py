@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pushup.backends.function_authorizer import load
 from pushup.broadcast.journal_file import ROOM_BYTES
-from pushup.net.listener import is_public, parse_address
+from pushup.net.listener import bind_socket, is_public, open_sockets, parse_address
 from pushup.secret_files import is_open_to_all
 from pushup.settings.settings import SECRET_FILES, Settings, flat_settings
 
@@ -59,6 +59,30 @@ def warnings(settings: Settings) -> Iterator[str]:
     public = [address for address in settings.server.listen if is_public(address)]
     if public and not settings.server.publish_keys:
         yield f"listen: anyone who can reach {public[0]} can publish; set publish_keys"
+
+
+def check_free(settings: Settings) -> None:
+    """Raises: OSError if somebody has one of the addresses.
+
+    To be called before a journal is opened: each start names the order anew, and only the last names are remembered. A
+    server that is started again and again while its port is taken would use them up, and all cursors would be lost.
+    """
+    for sock in open_sockets((*settings.server.listen, *settings.server.operator_listen), _probe):
+        sock.close()
+
+
+def _probe(address: str) -> socket.socket:
+    """A socket that shows that nobody has this address. Raises: OSError."""
+    if not address.startswith("unix:"):
+        return bind_socket(address)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    error = sock.connect_ex(address.removeprefix("unix:"))
+    if error not in (errno.ECONNREFUSED, errno.ENOENT):  # that of a server that was killed, or none
+        sock.close()
+        error = errno.EADDRINUSE if error in (0, errno.EAGAIN) else error
+        raise OSError(error, os.strerror(error))
+    return sock
 
 
 def _journal_trouble(path: Path) -> str | None:

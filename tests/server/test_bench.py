@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +19,7 @@ import pytest
 from pushup.cli.bench_load import HeldPolls, LoadError, publish
 from tests.server.command_line import error_of, run
 from tests.server.redis_server import free_port
+from tests.server.server_process import wait_until
 
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\n{}"
@@ -44,6 +48,19 @@ def test_a_short_one(tmp_path: Path, workers: str) -> None:
     assert len(settings.read_text().splitlines()) == 3
     environments = [process.info["environ"] or {} for process in psutil.process_iter(["environ"])]
     assert str(tmp_path) not in [environment.get("OF_TEST") for environment in environments]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_its_server_too(number: signal.Signals) -> None:
+    """No process is left, whichever signal ends it."""
+    command = [sys.executable, "-m", "pushup", "bench", "--seconds", "20", "--workers", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as bench:
+        mine = psutil.Process(bench.pid)
+        wait_until(lambda: len(mine.children(recursive=True)) == 3, "the server and its workers")
+        children = mine.children(recursive=True)
+        bench.send_signal(number)
+        assert bench.wait(10) == 1
+    assert psutil.wait_procs(children, 5)[1] == []
 
 
 def test_a_server_that_does_not_start() -> None:

@@ -339,6 +339,37 @@ def test_log_level(serve: Serve) -> None:
         assert server.log_lines() == []
 
 
+@pytest.mark.parametrize("options", [(), ("--text",)])
+def test_poll_prints_in_any_locale(server: Server, channel: str, options: tuple[str, ...]) -> None:
+    """Letters that the encoding lacks are escaped: the JSON is the same, and no message is lost."""
+    data = "h\u00e9 \u2603 \U0001f600"
+    with server.caller() as caller:
+        caller.publish([channel], data)
+    environment = {"PUSHUP_URL": server.url, "PYTHONIOENCODING": "ascii"}
+    told = run("poll", channel, "--once", *options, **environment)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert json.dumps(data) in told.stdout
+
+
+def test_publish_from_a_closed_input() -> None:
+    """It says that it has nothing to read."""
+    called = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-m", "pushup", "publish", "a", "-d", "-"]
+    told = subprocess.run(called, env=clean_environment(), capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert told.stderr.splitlines()[-1] == "Error: --data - reads standard input, which is closed"
+
+
+@pytest.mark.parametrize("command", [("check-config",), ("script",), ("--help",)])
+def test_output_on_a_full_disk(command: tuple[str, ...]) -> None:
+    """One line says why it cannot be written."""
+    called = [sys.executable, "-m", "pushup", *command]
+    with open("/dev/full", "w") as full:
+        told = subprocess.run(
+            called, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (told.returncode, told.stderr) == (1, "Error: writing the output failed: No space left on device\n")
+
+
 @pytest.mark.parametrize("is_full", [True, False])
 def test_a_greeting_that_nobody_reads(is_full: bool) -> None:
     """On a full disk, or for a program that has gone: the server serves, and exits with 0."""
@@ -359,6 +390,28 @@ def test_a_greeting_that_nobody_reads(is_full: bool) -> None:
             os.close(full)
             os.close(gone)
     assert server.returncode == 0, log
+
+
+@pytest.mark.parametrize(("closed", "workers"), [("2>&-", "1"), ("2>&-", "2"), ("<&- >&- 2>&-", "2")])
+def test_a_log_that_is_closed(closed: str, workers: str) -> None:
+    """The server serves, and exits with 0. An error of the start is on standard output, if that is open."""
+    address = f"127.0.0.1:{free_port()}"
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "pushup", "serve"]
+    command = [*shell, "--listen", address, "--workers", workers]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=clean_environment(), stdout=pipe, stderr=pipe, text=True) as server:
+        try:
+            called = ("publish", "a", "-d", "1", "--url", f"http://{address}")
+            wait_until(lambda: server.poll() is not None or run(*called).returncode == 0, "the server")
+            server.send_signal(signal.SIGTERM)
+            server.communicate(timeout=20)
+        finally:
+            server.kill()
+    assert server.returncode == 0
+    again = subprocess.run(
+        [*shell, "--set", "no=1"], env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert (again.returncode, "unknown setting" in again.stdout) == (1, ">&- 2" not in closed)
 
 
 def test_publish_reports_the_acknowledgement(server: Server, channel: str) -> None:

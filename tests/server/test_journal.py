@@ -8,6 +8,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import threading
@@ -552,6 +553,23 @@ def test_a_second_server_with_the_same_journal_does_not_start(serve: Serve, path
         server.end(signal.SIGKILL)
     with serve(*journal(path)) as server, server.caller() as caller:
         assert data_of(caller.poll("a", timeout=0)) == [1, 2]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_start_whose_address_is_taken_leaves_the_journal_as_it_is(serve: Serve, path: Path, workers: str) -> None:
+    """Each start names the order anew, and cursors of forgotten names are lost: a supervisor may try it 100 times."""
+    with serve(*journal(path)) as server:
+        server.end()
+    before = path.read_bytes()
+    for address in ("127.0.0.1:0", f"unix:{path}.sock"):
+        with serve("--listen", address) as other:
+            said = error_of("serve", *journal(path), "--listen", other.address, "--workers", workers)
+            assert f"cannot listen on {other.address}: Address already in use" in said
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as strange:
+        strange.bind(f"{path}.other")
+        said = error_of("serve", *journal(path), "--listen", f"unix:{path}.other", "--workers", workers)
+        assert f"cannot listen on unix:{path}.other: Protocol wrong type for socket" in said
+    assert (path.read_bytes(), path.with_name(path.name + "-wal").exists()) == (before, False)
 
 
 def test_a_mark_of_a_newer_release_is_reported(path: Path) -> None:
