@@ -144,10 +144,13 @@ def restore(path: Path, target: Path) -> Contents:
 
 @contextmanager
 def _unchanged(path: Path) -> Iterator[Path]:
-    """What to open in place of a file with a `-wal`, which SQLite would write into it, even that of another journal."""
+    """What to open in place of a file with a `-wal`, which SQLite would write into it, even that of another journal.
+
+    And in place of a journal that cannot be written: to lock it, SQLite needs to.
+    """
     source = path.resolve()  # SQLite follows a link, too
     wal = Path(f"{source}-wal")
-    if not (source.is_file() and wal.exists()):
+    if not (source.is_file() and (wal.exists() or _is_fixed_journal(source))):
         yield path
         return
     with source.open("rb") as opened, ExitStack() as stack:
@@ -158,14 +161,23 @@ def _unchanged(path: Path) -> Iterator[Path]:
         try:
             folder = stack.enter_context(TemporaryDirectory())
             for each in (wal, source):  # in this order: closing the file ends the lock
-                shutil.copy(each, folder)
+                if each.exists():
+                    shutil.copyfile(each, Path(folder, each.name))
         except OSError as error:
-            what = f"copying {path.name} and {wal.name} failed: {error}"
+            what = f"copying {path.name}, and {wal.name} if it is there, failed: {error}"
             raise JournalError(f"{what}; set TMPDIR to a directory with room for both") from None
         try:
             yield Path(folder, source.name)
         except JournalError as error:
             raise JournalError(str(error).replace(folder, str(source.parent))) from None
+
+
+def _is_fixed_journal(path: Path) -> bool:
+    """Whether this is a journal, and not a copy of one, that cannot be written."""
+    if os.access(path, os.W_OK):
+        return False
+    with path.open("rb") as file:
+        return file.read(20)[18:] == b"\2\2"  # in WAL mode
 
 
 def _open(path: Path) -> JournalFile:
@@ -204,4 +216,5 @@ def _new_file(path: Path) -> Iterator[Path]:
         raise JournalError(f"writing {new} failed: {error}") from None
     finally:
         new.unlink(missing_ok=True)
+        Path(f"{new}-journal").unlink(missing_ok=True)  # SQLite leaves it on a full disk
     sync(path.parent)

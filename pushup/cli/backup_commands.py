@@ -69,7 +69,7 @@ def verify(file: Path) -> None:
     """Read all of FILE, a backup or the journal of a stopped server, and say what is in it.
 
     Exits with status 1 if it is damaged, and says which record is. If FILE-wal is there, because the server was killed,
-    copies of both are read, in TMPDIR.
+    or a journal cannot be written, copies are read, in TMPDIR.
     """
     from pushup.broadcast.journal_copy import verify
 

@@ -266,13 +266,13 @@ def test_restoring_changes_nothing_that_is_there(copy: Path, tmp_path: Path) -> 
 def test_no_room_for_what_is_read(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a killed server: the error says where copies of its files go."""
 
-    def full(source: Path, folder: str) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(source), None, folder)
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(source), None, str(target))
 
-    monkeypatch.setattr(shutil, "copy", full)
+    monkeypatch.setattr(shutil, "copyfile", full)
     (tmp_path / "copy-wal").touch()
     for read in (verify, partial(restore, target=tmp_path / "journal")):
-        with pytest.raises(JournalError, match=r"^copying copy and copy-wal failed: .* No space .*; set TMPDIR to"):
+        with pytest.raises(JournalError, match=r"^copying copy, and copy-wal if .* No space .*; set TMPDIR"):
             read(copy)
     assert {path.name for path in tmp_path.iterdir()} == {"copy", "copy-wal"}
 

@@ -16,7 +16,7 @@ from loadtest import __main__ as command
 from loadtest.__main__ import main
 from loadtest.everything import LONE, LONGEST, PLAN
 from loadtest.reports import about
-from loadtest.reports.about import ROOT, Measuring, NotOfThisCommit, changed_since, digests
+from loadtest.reports.about import NOT_RUN, ROOT, Measuring, NotOfThisCommit, changed_since, digests
 from loadtest.reports.documents import old, publish
 from loadtest.reports.results import Table
 from loadtest.reports.saved import Saved
@@ -109,6 +109,19 @@ def test_what_is_said_about_the_code_makes_no_result_old(tmp_path: Path, name: s
     measured = {"code": digests([name], tmp_path), "commit": "c0ffee"}
     (tmp_path / name).write_text(text)
     assert bool(changed_since(measured, [name], tmp_path)) == is_old
+
+
+def test_what_no_experiment_runs_makes_no_result_old(tmp_path: Path) -> None:
+    """Only commands for backups import it."""
+    (tmp_path / "broadcast").mkdir()
+    before = digests(["broadcast"], tmp_path)
+    for name in NOT_RUN:
+        (tmp_path / "broadcast" / name).write_text("changed = True\n")
+        module = name.removesuffix(".py")
+        sources = [path for folder in ("pushup", "loadtest") for path in (ROOT / folder).rglob("*.py")]
+        importing = [path.name for path in sources if f".{module} import" in path.read_text()]
+        assert set(importing) == {"backup_commands.py"}
+    assert digests(["broadcast"], tmp_path) == before
 
 
 def test_a_result_of_a_folder_counts_for_a_part_of_it(tmp_path: Path) -> None:

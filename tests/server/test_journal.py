@@ -400,6 +400,38 @@ def _mounted(directory: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(directory)], check=True)
 
 
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+
+
+@needs_root
+@pytest.mark.parametrize("command", ["verify", "restore"])
+def test_a_journal_that_cannot_be_written_can_be_read(serve: Serve, tmp_path: Path, command: str) -> None:
+    """Such as that of a stopped server in a snapshot of its disk."""
+    with _mounted(tmp_path / "disk") as directory:
+        with serve(*journal(directory / "journal")) as server, server.caller() as caller:
+            caller.publish(["a"], 1)
+            server.end()
+        assert not (directory / "journal-wal").exists()
+        subprocess.run(["mount", "-o", "remount,ro", str(directory)], check=True)
+        done = run(command, str(directory / "journal"), *([str(tmp_path / "new")] if command == "restore" else []))
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "messages     1, " in done.stdout
+
+
+@needs_root
+def test_a_disk_that_is_too_small_for_what_is_restored(serve: Serve, tmp_path: Path) -> None:
+    """The error says so, and nothing is left behind."""
+    with serve(*journal(tmp_path / "journal")) as server:
+        server.end()
+    with closing(sqlite3.connect(tmp_path / "journal")) as database, database:
+        database.execute("INSERT INTO state VALUES ('ballast', zeroblob(20000000))")
+    with _mounted(tmp_path / "disk") as directory:
+        done = run("restore", str(tmp_path / "journal"), str(directory / "journal"))
+        assert done.returncode == 1
+        assert "full" in done.stderr
+        assert list(directory.iterdir()) == []
+
+
 @pytest.fixture(params=["limited", "full"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     """Only root can mount a disk that really fills up; anybody can use the other way."""
