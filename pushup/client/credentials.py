@@ -68,7 +68,7 @@ class Credentials:
 
     def accepted(self, sent: str | None, expires_in: float | None = None) -> None:
         """The server has accepted it, and may have said for how many seconds it is still valid."""
-        if sent != self._text:  # the next one may have come meanwhile
+        if sent != self._text:  # it has been replaced since
             return
         self._was_accepted, self._is_revoked = True, False
         if expires_in is not None:
@@ -78,8 +78,7 @@ class Credentials:
         """After how many seconds a new token may help; None if none can, because the server refuses what it gets.
 
         A new one helps if the one that was `sent` had been accepted, is not young, is the first one revoked, or has
-        been replaced.
-        It does not if a ticket has expired.
+        been replaced. It does not if a ticket has expired.
         """
         if self._fetch is None or error.status != 401 or error.type == "urn:pushup:ticket-expired":
             return None

@@ -72,7 +72,7 @@ def check_free(settings: Settings) -> None:
 
 
 def _probe(address: str) -> socket.socket:
-    """A socket that shows that nobody has this address. Raises: OSError."""
+    """A socket to be closed. Raises: OSError if this address is taken, or may not be used."""
     if not address.startswith("unix:"):
         return bind_socket(address)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

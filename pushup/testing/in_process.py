@@ -105,7 +105,7 @@ class InProcess:
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """Meanwhile time passes as it does outside."""
+        """Inside this block, the server's time passes as real time does."""
         with self._lock:
             self.catch_up()
             self._waits += 1
@@ -124,7 +124,7 @@ class InProcess:
             if self._waits and self.next_timer() <= until:
                 self.advance_to(until)
             elif self._waits:
-                self._reactor.pass_time(until)  # and wake nobody, who would catch up again
+                self._reactor.pass_time(until)  # without waking clients: each would call this again
 
     def next_timer(self) -> float:
         """When the server does something by itself; infinite if never."""

@@ -468,7 +468,7 @@ def short_retention(history: History) -> None:
 
 
 def jump(history: History) -> None:
-    """The clock jumps, so nobody knows how long a key was remembered."""
+    """After this, nobody can tell how long a key was remembered."""
     history.fault(moves_clock=True)
 
 

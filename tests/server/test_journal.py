@@ -392,6 +392,8 @@ Disk = LimitedDisk | FullDisk
 
 @contextmanager
 def _mounted(directory: Path) -> Iterator[Path]:
+    if os.geteuid():
+        pytest.skip("only root may mount")
     directory.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(directory)], check=True)
     try:
@@ -400,10 +402,6 @@ def _mounted(directory: Path) -> Iterator[Path]:
         subprocess.run(["umount", str(directory)], check=True)
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-
-
-@needs_root
 @pytest.mark.parametrize("command", ["verify", "restore"])
 def test_a_journal_that_cannot_be_written_can_be_read(serve: Serve, tmp_path: Path, command: str) -> None:
     """Such as that of a stopped server in a snapshot of its disk."""
@@ -418,7 +416,6 @@ def test_a_journal_that_cannot_be_written_can_be_read(serve: Serve, tmp_path: Pa
         assert "messages     1, " in done.stdout
 
 
-@needs_root
 def test_a_disk_that_is_too_small_for_what_is_restored(serve: Serve, tmp_path: Path) -> None:
     """The error says so, and nothing is left behind."""
     with serve(*journal(tmp_path / "journal")) as server:
@@ -437,8 +434,6 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     """Only root can mount a disk that really fills up; anybody can use the other way."""
     if request.param == "limited":
         yield LimitedDisk(tmp_path)
-    elif os.geteuid():
-        pytest.skip("only root may mount")
     else:
         with _mounted(tmp_path / "disk") as directory:
             yield FullDisk(directory)
