@@ -158,6 +158,20 @@ def test_a_run_that_is_too_short_is_told(tmp_path: Path) -> None:
     assert found["figure_11_slowly"] == "100 % with threads, 100 % with events; 500 connections"
 
 
+def test_the_balancer_of_several_nodes_is_counted(tmp_path: Path) -> None:
+    """Nodes that cost no more than one alone do not balance at little cost, if HAProxy takes as much again."""
+
+    def verdict(haproxy: float) -> str:
+        columns = ("nodes", "connections", "nodes us per delivery", "haproxy us", "redis us")
+        rows = [("1 node, alone", 500, 30.0, 0.0, 0.0), ("4 nodes", 500, 30.0, haproxy, 1.0)]
+        Table("nodes", "", columns, rows).write(tmp_path, {})
+        return next(
+            one.verdict for one in compare(PAPERS[0], Saved(tmp_path)) if one.item.reads == "cost_of_four_nodes"
+        )
+
+    assert (verdict(1.0), verdict(30.0)) == (YES, PARTLY)
+
+
 def test_the_documents_are_generated_from_the_results() -> None:
     """`python -m loadtest report --docs` would change nothing."""
     assert {file.name for file in documents()} == {"designs.md", "echo.md", "evaluation.md", "group.md", "papers.md"}

@@ -358,8 +358,17 @@ def cost_of_four_nodes(saved: Saved) -> Found:
     by = _by_nodes(saved, "nodes", "nodes us per delivery")
     most = max(by, key=lambda name: (name != "1 node, alone", name))
     ratios = [cost / by["1 node, alone"][count] for count, cost in by[most].items()]
-    text = f"{most}, in place of one alone: {span(ratios)} times the processor time"
-    return Found(text, (Criterion(f"median processor time, {most} / one alone", median(ratios), most=VERY_LITTLE),))
+    haproxy, redis = (_by_nodes(saved, "nodes", column)[most] for column in ("haproxy us", "redis us"))
+    text = (
+        f"{most}, in place of one alone: {span(ratios)} times the processor time; a delivery takes HAProxy another "
+        f"{span(haproxy.values())} us, and Redis {span(redis.values())}"
+    )
+    balanced = median((cost + haproxy[count]) / cost for count, cost in by[most].items())
+    rules = (
+        Criterion(f"median processor time, {most} / one alone", median(ratios), most=VERY_LITTLE),
+        Criterion(f"{most} with HAProxy / without", balanced, most=VERY_LITTLE),
+    )
+    return Found(text, rules)
 
 
 def scaling_with_a_core_each(saved: Saved) -> Found:
