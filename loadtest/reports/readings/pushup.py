@@ -33,6 +33,9 @@ BUSY = 0.9
 """The share of a core that a node uses if it has no time left."""
 
 ALIKE = (0.75, 1.33)
+ALIKE_TRIPS = (0.5, 2)
+"""The paper calls trip times alike that are a factor of two apart, with 10 connections."""
+
 COST = "server's us a delivery"
 THREADS = "threads for requests"
 """The paper's design: a thread for each polling request."""
@@ -186,8 +189,8 @@ def _alike_for_few(saved: Saved, suffix: str) -> Found:
     bytes_, seconds = ([mean(by[number, "ELP"]) / mean(by[number, "MLP"]) for number in few] for by in (traffic, trip))
     text = f"ELP / MLP: traffic {span(bytes_)}, trip time {span(seconds)}"
     rules = [
-        Criterion(f"{what}, ELP / MLP, {count:,} connections", ratio, *ALIKE)
-        for what, ratios in (("traffic", bytes_), ("trip time", seconds))
+        Criterion(f"{what}, ELP / MLP, {count:,} connections", ratio, *alike)
+        for what, ratios, alike in (("traffic", bytes_, ALIKE), ("trip time", seconds, ALIKE_TRIPS))
         for count, ratio in zip(few, ratios, strict=True)
     ]
     return Found(text, tuple(rules))
