@@ -18,7 +18,7 @@ FEW, MANY = 100, 1000
 
 FASTER, NOT_SLOWER = 1 + NOISE, 1 - NOISE
 TIME = "processor time"
-"""Most rates in bits/s are the client's, which is at its limit."""
+"""The paper's figures have bits/s, which other work on the machine changes more."""
 
 
 def _rows(saved: Saved, table: str, **where: object) -> list[Row]:
