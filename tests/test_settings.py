@@ -346,6 +346,13 @@ def test_suggestions(name: str, suggested: list[str] | int) -> None:
     assert (len(names) if isinstance(suggested, int) else names) == suggested
 
 
+def test_a_file_of_a_windows_editor(tmp_path: Path) -> None:
+    """It may begin with a byte order mark, and its lines end with a carriage return."""
+    (tmp_path / "pushup.toml").write_bytes(b'\xef\xbb\xbfretention_seconds = "10m"\r\npoll_limit = 7\r\n')
+    settings = read_settings(tmp_path / "pushup.toml")
+    assert (settings.queue.retention_seconds, settings.poll.poll_limit) == (600.0, 7)
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     """The error for a file that is missing or not TOML names it."""
     with pytest.raises(SettingsError, match=r"missing\.toml"):
