@@ -243,6 +243,15 @@ def test_credentials_pass_and_the_client_address_is_set_by_haproxy(front: Front)
     assert len(front.sent_to_nodes()) == len(front.application.requests) == 1
 
 
+def test_the_application_has_all_other_paths(front: Front) -> None:
+    """Also for requests that PushUp does not take: only its own paths are refused."""
+    for path in ("/v1/pushup.js", "/v1/cursor", "/v1/messages"):
+        assert front.outside.call("POST", path, {}).status == 403, path
+    for path in ("/pages/main.js", "/v1.js", "/cursor"):
+        assert front.outside.call("POST", path, {}).status == 200, path
+    assert (len(front.application.requests), front.sent_to_nodes()) == (3, [])
+
+
 def test_a_poll_refused_by_one_node_goes_to_another(front: Front) -> None:
     """If a node answers 503, a poll goes to another node. A publisher gets the 503."""
     front.nodes[0].answer = front.nodes[1].answer = NOT_NOW
