@@ -176,13 +176,21 @@ def front(tmp_path: Path, stack: ExitStack) -> Front:
 
 
 def start_front(
-    nodes: list[Stub], application: Stub, folder: Path, stack: ExitStack, *, as_user: int | None = None
-) -> Front:
-    """HAProxy with haproxy.cfg in front of these servers; as an unprivileged user if possible."""
+    nodes: list[Stub], application: Stub, folder: Path, stack: ExitStack, *, as_user: int | None = None,
+    uncommented: Iterable[str] = (),
+) -> Front:  # fmt: skip
+    """HAProxy with haproxy.cfg in front of these servers; as an unprivileged user if possible.
+
+    `uncommented`: how the lines begin that shall have an effect.
+    """
     ports = dict(zip(("plain", "tls", "inside", "stats"), free_ports(4), strict=True))
     subprocess.run(["sh", HERE / "certificate.sh", folder / "localhost.pem"], check=True)
     configuration = folder / "haproxy.cfg"
-    configuration.write_text(front_configuration("haproxy.cfg", len(nodes)))
+    text = front_configuration("haproxy.cfg", len(nodes))
+    for line in uncommented:
+        assert text.count(f"    # {line}") == 1, line
+        text = text.replace(f"# {line}", line)
+    configuration.write_text(text)
     environment = os.environ | {
         "FRONT_PLAIN": f"127.0.0.1:{ports['plain']}", "FRONT_TLS": f"127.0.0.1:{ports['tls']}",
         "FRONT_CERTIFICATE": str(folder / "localhost.pem"), "FRONT_ADMIN": str(folder / "admin.sock"),
@@ -250,6 +258,21 @@ def test_the_application_has_all_other_paths(front: Front) -> None:
     for path in ("/pages/main.js", "/v1.js", "/cursor"):
         assert front.outside.call("POST", path, {}).status == 200, path
     assert (len(front.application.requests), front.sent_to_nodes()) == (3, [])
+
+
+def test_pages_may_publish_if_the_operator_wants_it(tmp_path: Path, stack: ExitStack) -> None:
+    """With the lines that haproxy.cfg has for it; nothing is published twice."""
+    nodes, application = [stack.enter_context(stub()) for _ in range(2)], stack.enter_context(stub())
+    lines = ("http-request allow if { path /v1/messages }", "use_backend publications if { path /v1/messages }")
+    front = start_front(nodes, application, tmp_path, stack, uncommented=lines)
+    stack.callback(front.outside.close)
+    assert front.outside.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}).status == 200
+    assert front.outside.call("DELETE", "/v1/messages").status == 403
+    assert front.outside.call("POST", "/v1/channels", {}).status == 403
+    front.break_nodes()
+    front.outside.close()  # of a new connection, HAProxy answers the first request in any case
+    assert front.outside.call("POST", "/v1/messages", {"channels": ["a"], "data": 2}).status == 502
+    assert len(front.sent_to_nodes()) == 2
 
 
 def test_a_poll_refused_by_one_node_goes_to_another(front: Front) -> None:
