@@ -214,6 +214,18 @@ def start_front(
     return server
 
 
+def test_a_certificate_is_whole_or_missing(tmp_path: Path) -> None:
+    """When the disk is full, nothing is left that the next call would keep."""
+    file = tmp_path / "localhost.pem"
+    text = (HERE / "certificate.sh").read_text()
+    failing = ["sh", "-c", f'cat() {{ command cat "$1"; return 1; }}\n{text}', "certificate.sh", str(file)]
+    assert subprocess.run(failing, check=False).returncode != 0
+    assert [*tmp_path.iterdir()] == []
+    subprocess.run(["sh", HERE / "certificate.sh", file], check=True)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("file", ["haproxy.cfg", "haproxy-tcp.cfg"])
 def test_haproxy_accepts_the_file_without_a_warning(file: str, tmp_path: Path) -> None:
     """The unchanged file is valid with its defaults, even without a certificate."""
