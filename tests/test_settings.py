@@ -169,6 +169,22 @@ def test_mistakes_are_named(tmp_path: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("workers = 'all'", "workers = 'all': expected a number or auto"),
+        ("workers = 2.0", "workers = 2.0: expected a number or auto"),
+        ("strict_channels = 'yes'", "strict_channels = 'yes': expected true or false"),
+        ("[[quotas]]\nper = 'ip'", "quotas[0].per = 'ip': expected key or subject or address"),
+        ("[[channels]]\nprefix = 'a'\npublish = 'keys'", "channels[0].publish = 'keys': expected token or key"),
+    ],
+)
+def test_a_word_that_is_none_of_a_few(tmp_path: Path, text: str, mistake: str) -> None:
+    """The error says which there are."""
+    with pytest.raises(SettingsError, match=re.escape(mistake) + "$"):
+        read_settings(in_file(tmp_path, text))
+
+
+@pytest.mark.parametrize(
     "origin",
     [
         "https://example.org", "http://example.org", "https://example.org:8443", "http://localhost:3000",
