@@ -322,6 +322,18 @@ def test_publications_are_sent_once(front: Front) -> None:
     assert len(front.sent_to_nodes()) == 1
 
 
+@pytest.mark.parametrize("fault", ["breaks", "hangs"])
+def test_a_connection_that_had_a_response_before_ends_without_one(front: Front, fault: str) -> None:
+    """HAProxy expects its client to know what that means; a publication without a key is not repeated there either."""
+    with Caller(front.inside_address) as publisher:
+        assert publisher.call("POST", "/v1/messages", {}).status == 200
+        for node in front.nodes:
+            setattr(node, fault, True)
+        with pytest.raises(http.client.RemoteDisconnected):
+            publisher.call("POST", "/v1/messages", {})
+    assert len(front.sent_to_nodes()) == 2
+
+
 def test_publications_with_a_key_are_retried(front: Front) -> None:
     """With an Idempotency-Key, the same publication is retried at another node, three times in all."""
     front.break_nodes()
