@@ -71,7 +71,7 @@ check-lowest: $(VENV)/test.stamp
 	mkdir -p build && rm -rf .venv-lowest
 	$(BIN)/uv pip compile --quiet --resolution lowest-direct --extra tls --extra example --extra loadtest \
 		--output-file build/lowest.txt pyproject.toml
-	$(MAKE) --no-print-directory check-inside VENV=.venv-lowest PYTHON=$(BIN)/python PIP_CONSTRAINT=$(CURDIR)/build/lowest.txt
+	$(MAKE) --no-print-directory check-inside VENV=.venv-lowest PYTHON=$(BIN)/python PIP_CONSTRAINT=build/lowest.txt
 
 # PushUp compiled, in a copy of this project (docs/internals/decisions/0019-compiled.md).
 compiled: $(VENV)/test.stamp
@@ -82,7 +82,7 @@ compiled: $(VENV)/test.stamp
 COMPILED_TESTS := not processes and not interpreted and not thorough
 TESTS := tests/core tests/net tests/simulation tests/test_node.py tests/test_compiled.py
 test-compiled: compiled
-	cd $(VENV)/compiled && PUSHUP_FORM=compiled $(CURDIR)/$(PYTEST) -m "$(COMPILED_TESTS)" $(TESTS)
+	cd $(VENV)/compiled && PUSHUP_FORM=compiled "$(CURDIR)"/$(PYTEST) -m "$(COMPILED_TESTS)" $(TESTS)
 
 # Of core and broadcast, by their tests; the threshold is in pyproject.toml.
 COVERING := tests/core tests/broadcast tests/simulation tests/workers tests/test_formats.py tests/test_node.py

@@ -12,8 +12,9 @@ for name in "$@"; do names="$names,DNS:$name"; done
 umask 077
 mkdir -p "$(dirname "$file")"
 key=$(mktemp) certificate=$(mktemp)
-trap 'rm -f "$key" "$certificate"' EXIT
+trap 'rm -f "$key" "$certificate" "$file.new"' EXIT
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj "/CN=$1" \
     -addext "subjectAltName=$names" -keyout "$key" -out "$certificate" 2>/dev/null ||
     { echo "certificate.sh: openssl could not make a certificate; is it installed?" >&2; exit 1; }
-cat "$key" "$certificate" > "$file"
+cat "$key" "$certificate" > "$file.new"
+mv "$file.new" "$file"

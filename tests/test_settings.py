@@ -169,6 +169,22 @@ def test_mistakes_are_named(tmp_path: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("workers = 'all'", "workers = 'all': expected a number or auto"),
+        ("workers = 2.0", "workers = 2.0: expected a number or auto"),
+        ("strict_channels = 'yes'", "strict_channels = 'yes': expected true or false"),
+        ("[[quotas]]\nper = 'ip'", "quotas[0].per = 'ip': expected key or subject or address"),
+        ("[[channels]]\nprefix = 'a'\npublish = 'keys'", "channels[0].publish = 'keys': expected token or key"),
+    ],
+)
+def test_a_word_that_is_none_of_a_few(tmp_path: Path, text: str, mistake: str) -> None:
+    """The error says which there are."""
+    with pytest.raises(SettingsError, match=re.escape(mistake) + "$"):
+        read_settings(in_file(tmp_path, text))
+
+
+@pytest.mark.parametrize(
     "origin",
     [
         "https://example.org", "http://example.org", "https://example.org:8443", "http://localhost:3000",
@@ -344,6 +360,13 @@ def test_suggestions(name: str, suggested: list[str] | int) -> None:
         read_settings(flags={name: "5m"})
     names = re.findall("'(.*?)'", str(caught.value))[1:]
     assert (len(names) if isinstance(suggested, int) else names) == suggested
+
+
+def test_a_file_of_a_windows_editor(tmp_path: Path) -> None:
+    """It may begin with a byte order mark, and its lines end with a carriage return."""
+    (tmp_path / "pushup.toml").write_bytes(b'\xef\xbb\xbfretention_seconds = "10m"\r\npoll_limit = 7\r\n')
+    settings = read_settings(tmp_path / "pushup.toml")
+    assert (settings.queue.retention_seconds, settings.poll.poll_limit) == (600.0, 7)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

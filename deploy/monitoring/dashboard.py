@@ -18,10 +18,10 @@ class Panel(NamedTuple):
     lines: dict[str, str]
 
 
-def _rate(metric: str, by: str = "instance") -> dict[str, str]:
-    """How fast a counter grows."""
+def _rate(metric: str, by: str = "instance", named: str = "") -> dict[str, str]:
+    """How fast a counter grows. `named`: the end of the legend, where a panel has several."""
     legend = " ".join(f"{{{{{label}}}}}" for label in by.split(", "))
-    return {f"sum by ({by}) (rate(pushup_{metric}_total[$__rate_interval])) or vector(0)": legend}
+    return {f"sum by ({by}) (rate(pushup_{metric}_total[$__rate_interval])) or vector(0)": legend + named}
 
 
 def _sum(metric: str, by: str = "instance") -> dict[str, str]:
@@ -74,7 +74,7 @@ ROWS = {
         Panel("Bytes published, by prefix and key", "Bps", _of_publishers(PUBLISHED)),
         Panel("Deliveries", "cps", _rate("deliveries")),
         Panel("Held polls and streams", "none", _sum("held_polls")),
-        Panel("Bytes", "Bps", _rate("received_bytes") | _rate("sent_bytes")),
+        Panel("Bytes", "Bps", _rate("received_bytes", named=" received") | _rate("sent_bytes", named=" sent")),
         Panel("Requests", "cps", _rate("requests", "route, status")),
         Panel("Requests refused", "cps", _rate("refusals", "instance, kind")),
     ],

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -139,7 +140,7 @@ def _greet(addresses: Sequence[str], *, needs_key: bool) -> None:
     """
     lines = [f"PushUp listens on {each if each.startswith('unix:') else 'http://' + each}" for each in addresses]
     first = addresses[0]
-    unix = f"--unix-socket {first.removeprefix('unix:')} " if first.startswith("unix:") else ""
+    unix = f"--unix-socket {quote(first.removeprefix('unix:'))} " if first.startswith("unix:") else ""
     url = "http://localhost" if unix else f"http://{first}"
     key = " -H 'Authorization: Bearer <publish key>'" if needs_key else ""
     lines += (

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 from unicodedata import category
 
 import msgspec
@@ -43,7 +43,12 @@ def convert(name: str, value: object, wanted: Any) -> object:
         raise ValueError("is not UTF-8 text, or contains a control character")
     if isinstance(value, str):
         value = _parsed(name, value, wanted)
-    converted: object = msgspec.convert(value, wanted, strict=not isinstance(value, str))
+    try:
+        converted: object = msgspec.convert(value, wanted, strict=not isinstance(value, str))
+    except msgspec.ValidationError:
+        if not (choices := _choices(wanted)):
+            raise
+        raise ValueError(f"expected {' or '.join(choices)}") from None
     if isinstance(converted, int | float) and not isinstance(converted, bool):
         if not converted < math.inf:  # nan is not
             raise ValueError("must be finite")
@@ -53,6 +58,15 @@ def convert(name: str, value: object, wanted: Any) -> object:
         elif converted <= 0:
             raise ValueError("must be above 0")
     return converted
+
+
+def _choices(wanted: Any) -> list[str]:
+    """What can be written, if that includes some words; msgspec does not tell them."""
+    if wanted is bool:
+        return ["true", "false"]
+    parts = (wanted, *get_args(wanted))
+    words = [word for part in parts if get_origin(part) is Literal for word in get_args(part)]
+    return ["a number", *words] if words and int in parts else words
 
 
 def is_text(value: object) -> bool:

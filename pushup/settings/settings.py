@@ -206,7 +206,7 @@ def flat_settings(settings: Settings) -> dict[str, Any]:
 
 def _read_file(file: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(file.read_text("utf-8"))
+        return tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as error:
         raise SettingsError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

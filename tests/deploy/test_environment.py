@@ -168,3 +168,14 @@ def test_a_failed_installation_is_reported(project: Path, capfd: pytest.CaptureF
     set_up(project / ".venv", "run", project)
     assert works(project / ".venv")
     assert (project / ".venv" / "mine").exists()
+
+
+def test_a_checkout_may_have_a_space_in_its_path(tmp_path: Path) -> None:
+    """What `make` would run names it in quotes, or not at all."""
+    folder = tmp_path / "my projects"
+    folder.mkdir()
+    (folder / "Makefile").symlink_to(Path(__file__).parents[2] / "Makefile")
+    command = ["make", "--dry-run", "--no-print-directory", "test", "coverage", "check-lowest", "wheels", "npm", "site"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(str(folder)) == done.stdout.count(f'"{folder}"') == 1

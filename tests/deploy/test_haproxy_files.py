@@ -176,13 +176,21 @@ def front(tmp_path: Path, stack: ExitStack) -> Front:
 
 
 def start_front(
-    nodes: list[Stub], application: Stub, folder: Path, stack: ExitStack, *, as_user: int | None = None
-) -> Front:
-    """HAProxy with haproxy.cfg in front of these servers; as an unprivileged user if possible."""
+    nodes: list[Stub], application: Stub, folder: Path, stack: ExitStack, *, as_user: int | None = None,
+    uncommented: Iterable[str] = (),
+) -> Front:  # fmt: skip
+    """HAProxy with haproxy.cfg in front of these servers; as an unprivileged user if possible.
+
+    `uncommented`: how the lines begin that shall have an effect.
+    """
     ports = dict(zip(("plain", "tls", "inside", "stats"), free_ports(4), strict=True))
     subprocess.run(["sh", HERE / "certificate.sh", folder / "localhost.pem"], check=True)
     configuration = folder / "haproxy.cfg"
-    configuration.write_text(front_configuration("haproxy.cfg", len(nodes)))
+    text = front_configuration("haproxy.cfg", len(nodes))
+    for line in uncommented:
+        assert text.count(f"    # {line}") == 1, line
+        text = text.replace(f"# {line}", line)
+    configuration.write_text(text)
     environment = os.environ | {
         "FRONT_PLAIN": f"127.0.0.1:{ports['plain']}", "FRONT_TLS": f"127.0.0.1:{ports['tls']}",
         "FRONT_CERTIFICATE": str(folder / "localhost.pem"), "FRONT_ADMIN": str(folder / "admin.sock"),
@@ -204,6 +212,18 @@ def start_front(
     stack.callback(part.stop)
     part.start()
     return server
+
+
+def test_a_certificate_is_whole_or_missing(tmp_path: Path) -> None:
+    """When the disk is full, nothing is left that the next call would keep."""
+    file = tmp_path / "localhost.pem"
+    text = (HERE / "certificate.sh").read_text()
+    failing = ["sh", "-c", f'cat() {{ command cat "$1"; return 1; }}\n{text}', "certificate.sh", str(file)]
+    assert subprocess.run(failing, check=False).returncode != 0
+    assert [*tmp_path.iterdir()] == []
+    subprocess.run(["sh", HERE / "certificate.sh", file], check=True)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(file)
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("file", ["haproxy.cfg", "haproxy-tcp.cfg"])
@@ -243,6 +263,30 @@ def test_credentials_pass_and_the_client_address_is_set_by_haproxy(front: Front)
     assert len(front.sent_to_nodes()) == len(front.application.requests) == 1
 
 
+def test_the_application_has_all_other_paths(front: Front) -> None:
+    """Also for requests that PushUp does not take: only its own paths are refused."""
+    for path in ("/v1/pushup.js", "/v1/cursor", "/v1/messages"):
+        assert front.outside.call("POST", path, {}).status == 403, path
+    for path in ("/pages/main.js", "/v1.js", "/cursor"):
+        assert front.outside.call("POST", path, {}).status == 200, path
+    assert (len(front.application.requests), front.sent_to_nodes()) == (3, [])
+
+
+def test_pages_may_publish_if_the_operator_wants_it(tmp_path: Path, stack: ExitStack) -> None:
+    """With the lines that haproxy.cfg has for it; nothing is published twice."""
+    nodes, application = [stack.enter_context(stub()) for _ in range(2)], stack.enter_context(stub())
+    lines = ("http-request allow if { path /v1/messages }", "use_backend publications if { path /v1/messages }")
+    front = start_front(nodes, application, tmp_path, stack, uncommented=lines)
+    stack.callback(front.outside.close)
+    assert front.outside.call("POST", "/v1/messages", {"channels": ["a"], "data": 1}).status == 200
+    assert front.outside.call("DELETE", "/v1/messages").status == 403
+    assert front.outside.call("POST", "/v1/channels", {}).status == 403
+    front.break_nodes()
+    front.outside.close()  # of a new connection, HAProxy answers the first request in any case
+    assert front.outside.call("POST", "/v1/messages", {"channels": ["a"], "data": 2}).status == 502
+    assert len(front.sent_to_nodes()) == 2
+
+
 def test_a_poll_refused_by_one_node_goes_to_another(front: Front) -> None:
     """If a node answers 503, a poll goes to another node. A publisher gets the 503."""
     front.nodes[0].answer = front.nodes[1].answer = NOT_NOW
@@ -276,6 +320,18 @@ def test_publications_are_sent_once(front: Front) -> None:
     assert (reply.status, reply.value["type"]) == (502, "urn:pushup:unavailable")
     assert "Idempotency-Key" in reply.value["detail"]
     assert len(front.sent_to_nodes()) == 1
+
+
+@pytest.mark.parametrize("fault", ["breaks", "hangs"])
+def test_a_connection_that_had_a_response_before_ends_without_one(front: Front, fault: str) -> None:
+    """HAProxy expects its client to know what that means; a publication without a key is not repeated there either."""
+    with Caller(front.inside_address) as publisher:
+        assert publisher.call("POST", "/v1/messages", {}).status == 200
+        for node in front.nodes:
+            setattr(node, fault, True)
+        with pytest.raises(http.client.RemoteDisconnected):
+            publisher.call("POST", "/v1/messages", {})
+    assert len(front.sent_to_nodes()) == 2
 
 
 def test_publications_with_a_key_are_retried(front: Front) -> None:

@@ -240,6 +240,13 @@ def test_the_workers_of_a_node_are_not_added_up(metric: str) -> None:
     assert [each for each in shown if each.endswith(f"({metric})")] == [f"max by (instance) ({metric})"]
 
 
+def test_the_lines_of_a_panel_have_different_names() -> None:
+    """By the labels of their series, and by what else their legends say."""
+    for panel in dashboard()["panels"]:
+        legends = [target["legendFormat"] for target in panel.get("targets", ())]
+        assert len(legends) == len({*legends}), panel["title"]
+
+
 def _nothing_fires(told: Prometheus) -> None:
     """For as long as the longest `for` is here."""
     threading.Event().wait(5)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.server.command_line import run
 from tests.server.conftest import Serve
 from tests.server.raw_client import get
 from tests.server.redis_server import free_port
+from tests.server.server_process import clean_environment
 
 
 def refusal(*flags: str) -> str:
@@ -54,6 +57,21 @@ def test_unix_socket(serve: Serve, tmp_path: Path) -> None:
         assert stat.S_ISSOCK(path.stat().st_mode)
         server.end()
     assert not path.exists()
+
+
+def test_what_is_printed_can_be_pasted(tmp_path: Path) -> None:
+    """The command that publishes, also with a space in the path of the socket."""
+    command = [sys.executable, "-m", "pushup", "serve", "--listen", "unix:a socket"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            *_, publish = [server.stdout.readline() for _ in range(4)]
+            said = subprocess.run(["sh", "-c", publish], cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert '"id"' in said.stdout, publish
+        finally:
+            server.kill()
 
 
 def test_stale_unix_socket_is_replaced(serve: Serve, tmp_path: Path) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import http.client
 import signal
+import socketserver
 import statistics
+import threading
 import time
 import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -92,6 +95,23 @@ def test_nginx_passes_scripts_on_and_no_channels(tmp_path: Path) -> None:
         publisher.publish(["a.js"], 1)
         assert page.call("GET", "/v1/channels/a.js").status == 404
         assert publisher.call("GET", "/v1/channels/a.js").status == 200
+
+
+def test_nginx_keeps_what_is_inside_from_the_world_and_nothing_else(tmp_path: Path) -> None:
+    """Publishing, metrics and health; paths of the application that begin like these are its own."""
+    with (
+        running(tmp_path / "log", ()) as server,
+        socketserver.TCPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as application,
+        nginx(tmp_path, server.address, "{}:{}".format(*application.server_address)) as address,
+        closing(Caller(address)) as page,
+    ):
+        threading.Thread(target=application.serve_forever, daemon=True).start()
+        for path in ("/v1/messages", "/v1/nodes", "/v1/", "/metrics", "/readyz", "/healthz"):
+            assert page.call("GET", path).status == 404, path
+        assert page.call("POST", "/v1/messages", {"channels": ["news"], "data": 1}).status == 404
+        for path in ("/metrics-of-sales", "/healthz/today", "/v1"):
+            assert page.call("GET", path).status == 501, path  # the application's own answer
+        application.shutdown()
 
 
 def test_nginx_while_pushup_is_down(tmp_path: Path) -> None:
