@@ -34,8 +34,8 @@ CHANGED = ", changed"
 
 BUILT = (".pyc", ".so")
 
-NOT_RUN = ("journal_copy.py",)
-"""Files of the server that no experiment runs: it makes no backups."""
+NOT_RUN = ("broadcast/journal_copy.py", "net/proxies.py")
+"""Files of the server that no experiment runs: it makes no backups, and trusts no proxy."""
 
 WORTH_TELLING = 0.01
 """The share of a processor from which on another process is a disturbance; the `MOST` greatest are named."""
@@ -68,7 +68,7 @@ def digests(paths: Iterable[str], root: Path = ROOT) -> dict[str, str]:
 def _digest(path: Path) -> str:
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if file.is_file() and file.suffix not in BUILT and file.name not in NOT_RUN:
+        if file.is_file() and file.suffix not in BUILT and not any(map(file.match, NOT_RUN)):
             content = file.read_bytes()
             code = _code(content) if file.suffix == ".py" else content
             digest.update(f"{file.relative_to(path)}\n".encode() + code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import islice
 from typing import Literal
 
@@ -57,7 +57,7 @@ class TrustedProxies:
         if not host:
             return self._trusts_unix
         try:
-            address = ip_address(host)
+            address = _address(host)
         except ValueError:
             return False
         return any(address in network for network in self._networks)
@@ -71,6 +71,12 @@ class TrustedProxies:
         if with_port:
             element = with_port[1] or with_port[2] or ""
         try:
-            return str(ip_address(element))
+            return str(_address(element))
         except ValueError:
             return None
+
+
+def _address(text: str) -> IPv4Address | IPv6Address:
+    """An address; of an IPv4 client of a dual-stack socket (`::ffff:192.0.2.1`), the IPv4 one. Raises: ValueError."""
+    address = ip_address(text)
+    return getattr(address, "ipv4_mapped", None) or address

@@ -38,6 +38,8 @@ def client(value: str | None, peer: Client = PROXY, *, rfc: bool = False) -> Cli
         ("8.8.8.8, 192.0.2.7", "192.0.2.7"),  # the client wrote the first one itself
         ("192.0.2.7, 10.1.2.3, 2001:db8::9", "192.0.2.7"),
         ("10.1.2.3, 10.1.2.4", "10.1.2.3"),
+        ("192.0.2.7, ::ffff:10.1.2.3", "192.0.2.7"),  # from a proxy that takes both kinds of addresses with one socket
+        ("::ffff:192.0.2.7", "192.0.2.7"),
         ("192.0.2.7, unknown", "10.0.0.1"),
         ("192.0.2.7, unknown, 10.5.5.5", "10.5.5.5"),
         ("", "10.0.0.1"),
@@ -68,6 +70,7 @@ def test_only_trusted_proxies_are_believed() -> None:
     assert client("192.0.2.7", stranger) is stranger
     assert client(None) is PROXY
     assert client("192.0.2.7", Client("")).host == "192.0.2.7"  # a Unix socket
+    assert client("192.0.2.7", Client("::ffff:10.0.0.1", 4711)).host == "192.0.2.7"
     assert client("192.0.2.7", Client("gone")) == Client("gone")
     assert str(client("192.0.2.7")) == "192.0.2.7"
 
