@@ -20,6 +20,8 @@ from loadtest.reports.about import NOT_RUN, ROOT, Measuring, NotOfThisCommit, ch
 from loadtest.reports.documents import old, publish
 from loadtest.reports.results import Table
 from loadtest.reports.saved import Saved
+from pushup.parts import make_proxies
+from pushup.settings.settings import Settings
 
 BUSY = "import os, time; os.fork() and os._exit(0); print(os.getpid(), flush=True); time.sleep(0.2); exec('while 1: 0')"
 """Leaves a process behind that is busy and no child of ours, and prints its id."""
@@ -111,17 +113,22 @@ def test_what_is_said_about_the_code_makes_no_result_old(tmp_path: Path, name: s
     assert bool(changed_since(measured, [name], tmp_path)) == is_old
 
 
-def test_what_no_experiment_runs_makes_no_result_old(tmp_path: Path) -> None:
-    """Only commands for backups import it."""
-    (tmp_path / "broadcast").mkdir()
-    before = digests(["broadcast"], tmp_path)
-    for name in NOT_RUN:
-        (tmp_path / "broadcast" / name).write_text("changed = True\n")
-        module = name.removesuffix(".py")
-        sources = [path for folder in ("pushup", "loadtest") for path in (ROOT / folder).rglob("*.py")]
-        importing = [path.name for path in sources if f".{module} import" in path.read_text()]
-        assert set(importing) == {"backup_commands.py"}
-    assert digests(["broadcast"], tmp_path) == before
+@pytest.mark.parametrize("name", NOT_RUN)
+def test_what_no_experiment_runs_makes_no_result_old(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "pushup" / name
+    file.parent.mkdir(parents=True)
+    before = digests(["pushup"], tmp_path)
+    file.write_text("changed = True\n")
+    assert digests(["pushup"], tmp_path) == before
+
+
+def test_no_experiment_makes_backups_or_trusts_proxies() -> None:
+    """So what they run can be left out: only commands for backups import the one, and without settings nothing is made
+    of the other."""
+    sources = {path: path.read_text() for folder in ("pushup", "loadtest") for path in (ROOT / folder).rglob("*.py")}
+    assert {path.name for path, text in sources.items() if ".journal_copy import" in text} == {"backup_commands.py"}
+    assert make_proxies(Settings()) is None
+    assert not [path for path, text in sources.items() if "trusted_proxies" in text and "loadtest" in path.parts]
 
 
 def test_a_result_of_a_folder_counts_for_a_part_of_it(tmp_path: Path) -> None:

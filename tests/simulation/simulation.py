@@ -895,7 +895,7 @@ class Simulation:
                 server.use(**limits)
                 self.do_drain(self.servers.index(server), 0.0)
                 if alone:
-                    self.world.later(5.5, lambda: inside.check_ready(server))
+                    self.world.later(5.9, lambda: inside.check_ready(server))
 
             self.world.later(6.0 * number, restart)
 
