@@ -113,12 +113,20 @@ def test_a_page_with_several_lists() -> None:
         ("a", '<li id="1">', "not both"),
         ({1, 2}, None, "not JSON serializable"),
         ([float("nan")], None, "not JSON compliant"),
+        (["\ud83d"], None, "surrogates not allowed"),
+        (None, '<li id="1">\ud83d', "surrogates not allowed"),
     ],
 )
 def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> None:
     """It is an error where it is called, and not later in the background."""
     with pytest.raises((ValueError, TypeError), match=says):
         Site(URL).publish("news", data, html=html)
+
+
+def test_a_channel_with_half_a_character() -> None:
+    """Such as one that is made of a user's text in JSON."""
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        Site(URL).publish("search:\ud83d", 1)
 
 
 @pytest.mark.parametrize("html", ["\n<li id=1>", """<LI class="[&>a]:p-4" title='"' ID = "1">"""])
