@@ -24,7 +24,8 @@ from django.db.utils import ConnectionDoesNotExist
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
-from django.urls import path
+from django.urls import path, resolve
+from django.utils.module_loading import import_string
 from django.views import View
 
 from pushup.client import Client
@@ -99,6 +100,14 @@ def test_who_may_poll(kind: str) -> None:
     assert view(request("/?channel=user:7&channel=user:8")).content == b'{"allow": false, "subject": "7"}'
     assert view(request("/?channel=user:7", user=None)).status_code == 401
     assert token(request(user=None)).status_code == 401
+
+
+def test_strangers_are_not_sent_to_the_login_page() -> None:
+    """Where every view asks for a login by default: who calls these expects a script, or 401."""
+    middleware = import_string("django.contrib.auth.middleware.LoginRequiredMiddleware")(lambda request: None)
+    views = [resolve(f"/pushup/{name}").func for name in ("token", "live.js", "pushup.js")]
+    for view in (*views, may_poll(lambda user, channel: True)):
+        assert middleware.process_view(request(user=None), view, (), {}) is None
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 
 from asgiref.sync import async_to_sync, iscoroutinefunction
+from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.base import BaseHandler
 from django.db import connections, transaction
@@ -76,7 +77,8 @@ def may_poll(may_read: MayRead) -> View:
         status, body = decision(allowed, subject)
         return JsonResponse(body, status=status)
 
-    return view
+    made: View = login_not_required(view)
+    return made
 
 
 def token(request: HttpRequest) -> HttpResponse:
