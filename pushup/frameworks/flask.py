@@ -38,7 +38,7 @@ class PushUp(Site):
 
     def __getattr__(self, name: str) -> Any:
         if "_client" not in vars(self):
-            raise RuntimeError("call init_app(app, url) before anything else is done with this PushUp()")
+            raise AttributeError("call init_app(app, url) before anything else is done with this PushUp()")
         raise AttributeError(f"PushUp has no {name}")
 
     def live(self, *channels: str) -> Callable[[View], View]:

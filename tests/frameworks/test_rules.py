@@ -457,6 +457,7 @@ def test_the_scripts_of_a_page() -> None:
 
 
 def test_before_it_has_an_application() -> None:
-    """The error says what is missing."""
-    with pytest.raises(RuntimeError, match="call init_app"):
+    """The error says what is missing. Who only asks what it has, as doctest does of all in a module, gets none."""
+    with pytest.raises(AttributeError, match="call init_app"):
         PushUp().publish("news", "hello")
+    assert not hasattr(PushUp(), "__wrapped__")
