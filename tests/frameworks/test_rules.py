@@ -15,6 +15,7 @@ from typing import Any
 import jwt
 import pytest
 from flask import Flask, render_template_string, request
+from flask.views import MethodView
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -445,6 +446,21 @@ def test_an_async_view(monkeypatch: pytest.MonkeyPatch) -> None:
     async def page(team: str) -> str:
         return render_template_string("{{ pushup('notes', 'team:{team}') }}")
 
+    assert "&quot;team:3&quot;" in app.test_client().get("/3").text
+
+
+def test_a_view_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its method may have the decorator: it gets the view before the arguments of the path."""
+    app = Flask(__name__)
+    pushup = PushUp(app, URL)
+    monkeypatch.setattr(pushup, "cursor", lambda: "e-1")
+
+    class Page(MethodView):
+        @pushup.live("team:{team}")
+        def get(self, team: str) -> str:
+            return render_template_string("{{ pushup('notes') }}")
+
+    app.add_url_rule("/<team>", view_func=Page.as_view("page"))
     assert "&quot;team:3&quot;" in app.test_client().get("/3").text
 
 
