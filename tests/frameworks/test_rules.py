@@ -66,6 +66,14 @@ def test_a_token(names_of: Callable[[Any], Any], names: list[str]) -> None:
     assert (claims["iss"], claims["sub"], claims["exp"] - claims["iat"]) == ("https://app.example", "7", 300)
 
 
+def test_a_user_whose_id_would_be_a_pattern() -> None:
+    """Gets no token: `user:*` are the private channels of all."""
+    site = Site(URL, token_secret=SECRET, channels=channels)
+    for user in ("*", "an*"):
+        with pytest.raises(ValueError, match="no token for the user"):
+            site.token(user, user)
+
+
 def test_the_element_of_a_page() -> None:
     """Whatever a channel is called, it ends no attribute; names in braces are the view's arguments and the user."""
     site = Site(URL, public_url="")
