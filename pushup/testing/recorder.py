@@ -50,6 +50,7 @@ class Recorder:
         Raises: AssertionError, with what was published; ClientError.
         """
         wanted = {channels} if isinstance(channels, str) else set(channels)
+        data = json.loads(json.dumps(data, default=repr))  # as it arrives
         until = time.monotonic() + within
         while True:
             messages = self.published()
@@ -64,4 +65,4 @@ class Recorder:
 
 
 def _line(channels: Sequence[str] | set[str], data: Any) -> str:
-    return f"{json.dumps(data, default=repr)} on {', '.join(sorted(channels))}"
+    return f"{json.dumps(data)} on {', '.join(sorted(channels))}"

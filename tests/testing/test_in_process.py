@@ -249,6 +249,14 @@ def test_what_was_published(client: Client) -> None:
     assert recorder.assert_published(["b", "a"], 1).channels == ["a", "b"]
 
 
+def test_what_was_published_is_compared_as_json(client: Client) -> None:
+    """A test gives the data that the application gives: tuples, and numbers as keys."""
+    recorder = Recorder(client)
+    data = {7: ("shipped", None)}
+    client.publish("a", data)
+    assert recorder.assert_published("a", data).data == {"7": ["shipped", None]}
+
+
 def test_what_was_not_published(client: Client) -> None:
     """The error says what was."""
     recorder = Recorder(client)
