@@ -269,6 +269,17 @@ def test_what_was_not_published(client: Client) -> None:
         recorder.assert_published("a", {"shipped": date(2026, 11, 27)})  # which is not JSON
 
 
+def test_the_record_lacks_what_was_closed_or_deleted(client: Client) -> None:
+    """Also if the channel has been opened again."""
+    recorder = Recorder(client)
+    client.publish("game", "of the first game")
+    client.close_channel("game")
+    mistake = client.publish("game", "a mistake")
+    client.publish("game", "of the second")
+    client.call("DELETE", f"/v1/messages/{mistake.id}")
+    assert [message.data for message in recorder.published()] == ["of the second"]
+
+
 def test_a_recorder_sees_more_channels_than_a_poll_may_have(client: Client) -> None:
     """Where the limit is the default one."""
     recorder = Recorder(client)
