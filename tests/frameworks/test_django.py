@@ -25,6 +25,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
 from django.urls import path, resolve
+from django.utils.decorators import method_decorator
 from django.utils.module_loading import import_string
 from django.views import View
 
@@ -210,6 +211,27 @@ def test_the_cursor_is_older_than_the_transaction(pushup: Client, is_atomic: boo
     assert inside == [False, is_atomic]
     with pytest.raises(ImproperlyConfigured, match="write it above"):
         transaction.atomic(view)(request())
+
+
+def test_a_view_of_a_class_with_atomic_requests() -> None:
+    """On `dispatch` the decorator comes before the transaction. On `get` it cannot, and the error says so."""
+
+    class OnGet(View):  # type: ignore[misc]  # Django has no types
+        @method_decorator(live("news"))  # type: ignore[untyped-decorator]
+        def get(self, request: HttpRequest) -> HttpResponse:
+            return HttpResponse(connection.in_atomic_block)
+
+    class OnDispatch(View):  # type: ignore[misc]
+        get = OnGet.get.__wrapped__
+
+    with (
+        patch.dict(connections.settings["default"], ATOMIC_REQUESTS=True),
+        patch("pushup.frameworks.django.views.site"),
+    ):
+        view = method_decorator(live("news"), name="dispatch")(OnDispatch).as_view()
+        assert BaseHandler().make_view_atomic(view)(request()).content == b"True"
+        with pytest.raises(ImproperlyConfigured, match="on dispatch, not on get"):
+            BaseHandler().make_view_atomic(OnGet.as_view())(request())
 
 
 class InATestCase(TestCase):  # type: ignore[misc]  # Django has no types

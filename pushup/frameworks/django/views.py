@@ -105,7 +105,7 @@ def _check_outermost() -> None:
             except RuntimeError:
                 raise ImproperlyConfigured(
                     "@live is inside of a transaction, which may not see what was committed before the cursor;"
-                    " write it above @transaction.atomic"
+                    " write it above @transaction.atomic, and in the class of a view on dispatch, not on get"
                 ) from None
 
 
