@@ -25,7 +25,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
 from django.urls import path, resolve
+from django.utils.asyncio import async_unsafe
 from django.utils.decorators import method_decorator
+from django.utils.functional import SimpleLazyObject
 from django.utils.module_loading import import_string
 from django.views import View
 
@@ -141,19 +143,27 @@ def test_the_cursor_is_older_than_the_list(pushup: Client, kind: str) -> None:
 
 
 def test_an_async_view_of_a_class() -> None:
-    """Nothing blocks its event loop: Django does not let it look for the user there."""
+    """Nothing blocks its event loop: Django does not let it look for the user there.
+
+    The user is that of `request.user`; a middleware may have put another there than Django's, which `auser` returns.
+    """
 
     class Page(View):  # type: ignore[misc]  # Django has no types
         async def get(self, request: HttpRequest) -> HttpResponse:
             return HttpResponse(request.user.pk)
 
-    async def auser() -> Any:
+    @async_unsafe("it is in a database")  # type: ignore[untyped-decorator]
+    def user() -> Any:
         return SimpleNamespace(is_authenticated=True, pk="7")
 
+    async def auser() -> Any:
+        return SimpleNamespace(is_authenticated=False, pk=None)
+
     made = RequestFactory().get("/")
-    made.auser = auser
-    with patch("pushup.frameworks.django.views.site"):
+    made.user, made.auser = SimpleLazyObject(user), auser
+    with patch("pushup.frameworks.django.views.site") as site:
         response = asyncio.run(live("news")(Page.as_view())(made))
+    assert site.return_value.live_page.call_args.args[3] == "7"
     assert response.content == b"7"
 
 

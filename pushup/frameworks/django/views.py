@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from asgiref.sync import async_to_sync, iscoroutinefunction
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
 from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.base import BaseHandler
@@ -41,9 +41,7 @@ def live(*channels: str) -> Callable[[View], View]:
         @wraps(view)
         async def wrapped_async(request: HttpRequest, *arguments: Any, **names: Any) -> Any:
             cursor = await to_thread(site().cursor)
-            if hasattr(request, "auser"):
-                request.user = await request.auser()
-            request.pushup = _live(cursor, channels, names, request)
+            request.pushup = await sync_to_async(_live)(cursor, channels, names, request)  # it looks for the user
             return await view(request, *arguments, **names)
 
         if iscoroutinefunction(view):  # Django has no ATOMIC_REQUESTS for these
