@@ -23,9 +23,10 @@ class PushUp(Site):
     def __init__(self, url: str, *, user: Callable[..., Any] = lambda: None, **settings: Any) -> None:
         super().__init__(url, **settings)
         self._user = user
+        self._token_route = f"pushup_token_{id(self)}"
         self.router = APIRouter(prefix="/pushup", include_in_schema=False, lifespan=self._lifespan)
 
-        @self.router.get("/token", name="pushup_token")
+        @self.router.get("/token", name=self._token_route)
         def token(user: Annotated[Any, Depends(user)]) -> JSONResponse:
             if user is None:
                 raise HTTPException(401)
@@ -51,7 +52,7 @@ class PushUp(Site):
         def live(
             request: Request, cursor: Annotated[str, Depends(self.cursor)], user: Annotated[Any, Depends(self._user)]
         ) -> Live:
-            token_path = request.url_for("pushup_token").path
+            token_path = request.url_for(self._token_route).path
             return self.live_page(cursor, channels, request.path_params, user, token_path)
 
         return live

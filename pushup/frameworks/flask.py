@@ -38,7 +38,7 @@ class PushUp(Site):
 
     def __getattr__(self, name: str) -> Any:
         if "_client" not in vars(self):
-            raise RuntimeError("call init_app(app, url) before anything else is done with this PushUp()")
+            raise AttributeError("call init_app(app, url) before anything else is done with this PushUp()")
         raise AttributeError(f"PushUp has no {name}")
 
     def live(self, *channels: str) -> Callable[[View], View]:
@@ -49,10 +49,10 @@ class PushUp(Site):
 
         def decorate(view: View) -> View:
             @wraps(view)
-            def wrapped(**names: Any) -> Any:
+            def wrapped(*given: Any, **names: Any) -> Any:
                 cursor = self.cursor()
                 g.pushup = self.live_page(cursor, channels, names, self._user(), url_for("pushup.token"))
-                return current_app.ensure_sync(view)(**names)
+                return current_app.ensure_sync(view)(*given, **names)
 
             return wrapped
 

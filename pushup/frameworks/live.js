@@ -31,7 +31,7 @@ function follow({ list, prepend, url, user, token, channels, cursor }) {
     const template = document.createElement("template");
     template.innerHTML = data;
     for (const element of [...template.content.children]) {
-      const old = document.getElementById(element.id);
+      const old = document.getElementById(element.getAttribute("id")); // the property of a form may be its field "id"
       if (old) old.replaceWith(element);
       else target[prepend ? "prepend" : "append"](element);
       window.htmx?.process(element);

@@ -48,8 +48,10 @@ class Outgoing:
     @classmethod
     def of(cls, channel: str, data: Any = None, html: str | None = None) -> Outgoing:
         """One with a copy of the data, which the caller may change, or with HTML. Raises: ValueError, TypeError."""
+        given = json.dumps([channel, data if html is None else html], allow_nan=False, ensure_ascii=False)
+        channel, copy = json.loads(given.encode())  # an error if there is half a character
         if html is None:
-            return cls(channel, json.loads(json.dumps(data, allow_nan=False)))
+            return cls(channel, copy)
         if data is not None:
             raise ValueError("publish data or html, not both")
         if not _begins_with_id(html):
@@ -57,7 +59,7 @@ class Outgoing:
                 'html must begin with an element that has an id, such as <li id="note-7">; '
                 "without one, a page that is loaded meanwhile shows it twice"
             )
-        return cls(channel, html, HTML_EVENT)
+        return cls(channel, copy, HTML_EVENT)
 
 
 class Publisher:

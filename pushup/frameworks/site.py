@@ -160,6 +160,8 @@ class Site:
         """A token for what `channels` lets a user poll; PushUp calls the user `subject`."""
         if self._channels is None:
             raise ValueError("give PushUp a token secret and the function `channels` to sign tokens")
+        if subject.endswith("*"):
+            raise ValueError(f"no token for the user {subject!r}: user:{subject} stands for others, too")
         now = int(time.time())
         claims = {**self._claims, "iat": now, "exp": now + TOKEN_SECONDS, "sub": subject}
         names = self._channels(user)

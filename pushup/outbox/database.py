@@ -34,10 +34,13 @@ _log = logging.getLogger("pushup.outbox")
 def connector(url: str) -> Callable[[], Connection]:
     """What opens a connection to postgresql://USER@HOST/NAME or sqlite:///PATH; a driver in the scheme is ignored.
 
-    Raises: ValueError if it is another database, no URL, or its driver is missing.
+    Raises: ValueError if it is another database, no URL, one of SQLite with options, or its driver is missing.
     """
     scheme, separator, rest = url.partition("://")
+    _, mark, options = rest.partition("?")
     match scheme.partition("+")[0]:
+        case "sqlite" if mark:
+            raise ValueError(f"remove ?{options} from the URL of the database: the relay takes no options for SQLite")
         case "sqlite" if rest.startswith("/") and len(rest) > 1:
             return partial(sqlite3.connect, unquote(rest[1:]))
         case "postgresql" | "postgres" if separator:

@@ -10,9 +10,9 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from typing import Any, TypeVar, cast
 
 from twisted.internet.defer import Deferred, succeed
@@ -94,37 +94,27 @@ class InProcess:
     def advance(self, seconds: float) -> None:
         """Let time pass; what is due meanwhile happens."""
         self.advance_to(self.now() + seconds)
+        self.work()
 
     def advance_to(self, until: float) -> None:
+        """Wakes clients only if the server does something: each of them would call `catch_up`."""
         with self._lock:
             while self.next_timer() <= until:
                 self._reactor.pass_time(self.next_timer())
-                self._demultiplexer.run()
+                self.work()
             self._reactor.pass_time(max(until, self.now()))
-            self.work()
 
-    @contextmanager
-    def passing(self) -> Iterator[None]:
-        """Inside this block, the server's time passes as real time does."""
-        with self._lock:
-            self.catch_up()
-            self._waits += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.catch_up()
-                self._waits -= 1
+    def catch_up(self, waits: int = 0) -> None:
+        """Let as much time pass as has passed outside since the last time, if an asyncio client waits.
 
-    def catch_up(self) -> None:
-        """Let as much time pass as has passed outside since the last time, if an asyncio client waits."""
+        `waits`: how many more of them wait from then on.
+        """
         with self._lock:
             now = time.monotonic()
-            until, self._passed_at = self.now() + now - self._passed_at, now
-            if self._waits and self.next_timer() <= until:
-                self.advance_to(until)
-            elif self._waits:
-                self._reactor.pass_time(until)  # without waking clients: each would call this again
+            passed, self._passed_at = now - self._passed_at, now
+            if self._waits:
+                self.advance_to(self.now() + passed)
+            self._waits += waits
 
     def next_timer(self) -> float:
         """When the server does something by itself; infinite if never."""
@@ -268,9 +258,15 @@ class _Asyncio(AsyncioDriver):
             while True:
                 await self._wait(until, lambda: False)
 
-    async def wait(self, future: Future[T], until: float) -> T:
-        with self._server.passing():
-            return await super().wait(future, time.monotonic() + until - self.now())
+    @asynccontextmanager
+    async def until(self, until: float) -> AsyncIterator[None]:
+        """Inside this block, the server's time passes as real time does."""
+        self._server.catch_up(waits=1)
+        try:
+            async with super().until(time.monotonic() + until - self._server.now()):
+                yield
+        finally:
+            self._server.catch_up(waits=-1)
 
     async def connect(self, family: int, address: Any, tls: Any, host: str, until: float) -> Connection:
         return self._server.connect(self._wait)
@@ -288,11 +284,9 @@ class _Asyncio(AsyncioDriver):
         self._server.wake_later(wake)
         if has_more():
             return
-        with self._server.passing():
-            due = min(until, self._server.next_timer())
-            try:
-                async with self.until(time.monotonic() + due - self.now()):
-                    await worked.wait()
-            except TimeoutError:
-                self._server.catch_up()
-                self._server.advance_to(due)  # the timer may be a moment early
+        due = min(until, self._server.next_timer())
+        try:
+            async with self.until(due):
+                await worked.wait()
+        except TimeoutError:
+            self._server.advance_to(due)  # the timer may be a moment early

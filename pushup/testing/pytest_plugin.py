@@ -35,13 +35,13 @@ def pushup_url(_pushup_server: ServerProcess) -> str:
 
 
 @pytest.fixture
-def pushup(_pushup_server: ServerProcess) -> Iterator[Recorder]:
+def pushup(_pushup_server: ServerProcess, pushup_settings: dict[str, object]) -> Iterator[Recorder]:
     """What this test publishes. The server is started anew before it, so nothing of other tests is there."""
     from pushup.client import Client
     from pushup.frameworks.publisher import flush_all
     from pushup.testing.recorder import FLUSH_SECONDS, Recorder
 
     flush_all(FLUSH_SECONDS)  # what the test before publishes in the background
-    _pushup_server.restart()
+    _pushup_server.restart(pushup_settings)  # those of this module
     with Client(_pushup_server.url) as client:
         yield Recorder(client, _pushup_server.url)

@@ -20,11 +20,11 @@ class ServerProcess:
         self._process = process
         self.url = self._answer()
 
-    def restart(self) -> None:
+    def restart(self, settings: Mapping[str, object]) -> None:
         """Forget all: channels, messages, keys of publications. Connections end. Raises: RuntimeError."""
         assert self._process.stdin is not None
         with suppress(OSError):  # the process has ended: there is no answer
-            self._process.stdin.write("\n")
+            self._process.stdin.write(f"{json.dumps(dict(settings))}\n")
             self._process.stdin.flush()
         self._answer()
 

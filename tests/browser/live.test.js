@@ -1,4 +1,4 @@
-/** pushup/frameworks/live.js, which keeps the lists of a framework's page up to date: when it fetches a list again. */
+/** pushup/frameworks/live.js: when it fetches a list again, and what a message replaces. */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -32,6 +32,7 @@ function page(...answers) {
       return answers.shift()(options);
     },
   };
+  scene.document = given.document;
   const code = SOURCE.replace('import { PushUp } from "./pushup.js";', "");
   new Function(...Object.keys(given), code)(...Object.values(given));
   return scene;
@@ -48,4 +49,14 @@ test("after a gap the list is fetched until it has come, whatever fails", async 
   await new Promise(setImmediate);
   assert.deepEqual([scene.list.text, scene.fetched.length], ["new", 4]);
   assert.ok(scene.fetched.every(({ cache }) => cache === "no-store"));
+});
+
+test("a form replaces the one with its id, also if it has a field of this name", async () => {
+  const scene = page();
+  const form = { id: { name: "id" }, getAttribute: () => "note-7" };
+  scene.document.createElement = () => ({ content: { children: [form] } });
+  scene.document.getElementById = (id) => (id === "note-7" ? { replaceWith: (fresh) => (scene.fresh = fresh) } : null);
+  scene.handlers.onMessage({ event: "html", data: "<form id=note-7><input name=id></form>" });
+  await new Promise(setImmediate);
+  assert.equal(scene.fresh, form);
 });

@@ -23,7 +23,7 @@ def configure() -> None:
         ALLOWED_HOSTS=["*"],
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
         TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}],
-        INSTALLED_APPS=["pushup.frameworks.django"],
+        INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "pushup.frameworks.django"],
         PUSHUP={"URL": URL},
     )
     django.setup()

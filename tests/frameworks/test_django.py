@@ -24,7 +24,11 @@ from django.db.utils import ConnectionDoesNotExist
 from django.http import HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
-from django.urls import path
+from django.urls import path, resolve
+from django.utils.asyncio import async_unsafe
+from django.utils.decorators import method_decorator
+from django.utils.functional import SimpleLazyObject
+from django.utils.module_loading import import_string
 from django.views import View
 
 from pushup.client import Client
@@ -101,6 +105,14 @@ def test_who_may_poll(kind: str) -> None:
     assert token(request(user=None)).status_code == 401
 
 
+def test_strangers_are_not_sent_to_the_login_page() -> None:
+    """Where every view asks for a login by default: who calls these expects a script, or 401."""
+    middleware = import_string("django.contrib.auth.middleware.LoginRequiredMiddleware")(lambda request: None)
+    views = [resolve(f"/pushup/{name}").func for name in ("token", "live.js", "pushup.js")]
+    for view in (*views, may_poll(lambda user, channel: True)):
+        assert middleware.process_view(request(user=None), view, (), {}) is None
+
+
 @pytest.fixture
 def pushup(server: Server) -> Any:
     with override_settings(PUSHUP={"URL": server.url}), Client(server.url) as client:
@@ -131,19 +143,27 @@ def test_the_cursor_is_older_than_the_list(pushup: Client, kind: str) -> None:
 
 
 def test_an_async_view_of_a_class() -> None:
-    """Nothing blocks its event loop: Django does not let it look for the user there."""
+    """Nothing blocks its event loop: Django does not let it look for the user there.
+
+    The user is that of `request.user`; a middleware may have put another there than Django's, which `auser` returns.
+    """
 
     class Page(View):  # type: ignore[misc]  # Django has no types
         async def get(self, request: HttpRequest) -> HttpResponse:
             return HttpResponse(request.user.pk)
 
-    async def auser() -> Any:
+    @async_unsafe("it is in a database")  # type: ignore[untyped-decorator]
+    def user() -> Any:
         return SimpleNamespace(is_authenticated=True, pk="7")
 
+    async def auser() -> Any:
+        return SimpleNamespace(is_authenticated=False, pk=None)
+
     made = RequestFactory().get("/")
-    made.auser = auser
-    with patch("pushup.frameworks.django.views.site"):
+    made.user, made.auser = SimpleLazyObject(user), auser
+    with patch("pushup.frameworks.django.views.site") as site:
         response = asyncio.run(live("news")(Page.as_view())(made))
+    assert site.return_value.live_page.call_args.args[3] == "7"
     assert response.content == b"7"
 
 
@@ -201,6 +221,27 @@ def test_the_cursor_is_older_than_the_transaction(pushup: Client, is_atomic: boo
     assert inside == [False, is_atomic]
     with pytest.raises(ImproperlyConfigured, match="write it above"):
         transaction.atomic(view)(request())
+
+
+def test_a_view_of_a_class_with_atomic_requests() -> None:
+    """On `dispatch` the decorator comes before the transaction. On `get` it cannot, and the error says so."""
+
+    class OnGet(View):  # type: ignore[misc]  # Django has no types
+        @method_decorator(live("news"))  # type: ignore[untyped-decorator]
+        def get(self, request: HttpRequest) -> HttpResponse:
+            return HttpResponse(connection.in_atomic_block)
+
+    class OnDispatch(View):  # type: ignore[misc]
+        get = OnGet.get.__wrapped__
+
+    with (
+        patch.dict(connections.settings["default"], ATOMIC_REQUESTS=True),
+        patch("pushup.frameworks.django.views.site"),
+    ):
+        view = method_decorator(live("news"), name="dispatch")(OnDispatch).as_view()
+        assert BaseHandler().make_view_atomic(view)(request()).content == b"True"
+        with pytest.raises(ImproperlyConfigured, match="on dispatch, not on get"):
+            BaseHandler().make_view_atomic(OnGet.as_view())(request())
 
 
 class InATestCase(TestCase):  # type: ignore[misc]  # Django has no types

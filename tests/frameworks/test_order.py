@@ -115,6 +115,17 @@ def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[st
     assert get(app, "/pushup/other.js")[0] == 404
 
 
+def test_two_sites_in_an_application(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With FastAPI: the pages of each get its own tokens."""
+    monkeypatch.setattr(Site, "cursor", lambda site: "e-1")
+    app = FastAPI()
+    for name in ("shop", "staff"):
+        pushup = fastapi.PushUp("http://127.0.0.1:9", user=lambda: 7, token_secret="x" * 32, channels=lambda user: [])
+        app.include_router(pushup.router, prefix=f"/{name}")
+        app.get(f"/{name}")(lambda live=Depends(pushup.live("news")): live("notes"))  # noqa: B008
+        assert f"&quot;token&quot;: &quot;/{name}/pushup/token&quot;" in get(app, f"/{name}")[1]
+
+
 @pytest.mark.parametrize(
     ("user", "channel", "status"), [("7", "user:7", 200), ("7", "user:8", 403), (None, "notes", 401)]
 )

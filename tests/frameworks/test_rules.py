@@ -15,6 +15,7 @@ from typing import Any
 import jwt
 import pytest
 from flask import Flask, render_template_string, request
+from flask.views import MethodView
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
@@ -65,6 +66,14 @@ def test_a_token(names_of: Callable[[Any], Any], names: list[str]) -> None:
     assert (claims["iss"], claims["sub"], claims["exp"] - claims["iat"]) == ("https://app.example", "7", 300)
 
 
+def test_a_user_whose_id_would_be_a_pattern() -> None:
+    """Gets no token: `user:*` are the private channels of all."""
+    site = Site(URL, token_secret=SECRET, channels=channels)
+    for user in ("*", "an*"):
+        with pytest.raises(ValueError, match="no token for the user"):
+            site.token(user, user)
+
+
 def test_the_element_of_a_page() -> None:
     """Whatever a channel is called, it ends no attribute; names in braces are the view's arguments and the user."""
     site = Site(URL, public_url="")
@@ -113,12 +122,20 @@ def test_a_page_with_several_lists() -> None:
         ("a", '<li id="1">', "not both"),
         ({1, 2}, None, "not JSON serializable"),
         ([float("nan")], None, "not JSON compliant"),
+        (["\ud83d"], None, "surrogates not allowed"),
+        (None, '<li id="1">\ud83d', "surrogates not allowed"),
     ],
 )
 def test_what_cannot_be_published(data: Any, html: str | None, says: str) -> None:
     """It is an error where it is called, and not later in the background."""
     with pytest.raises((ValueError, TypeError), match=says):
         Site(URL).publish("news", data, html=html)
+
+
+def test_a_channel_with_half_a_character() -> None:
+    """Such as one that is made of a user's text in JSON."""
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        Site(URL).publish("search:\ud83d", 1)
 
 
 @pytest.mark.parametrize("html", ["\n<li id=1>", """<LI class="[&>a]:p-4" title='"' ID = "1">"""])
@@ -440,6 +457,21 @@ def test_an_async_view(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "&quot;team:3&quot;" in app.test_client().get("/3").text
 
 
+def test_a_view_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its method may have the decorator: it gets the view before the arguments of the path."""
+    app = Flask(__name__)
+    pushup = PushUp(app, URL)
+    monkeypatch.setattr(pushup, "cursor", lambda: "e-1")
+
+    class Page(MethodView):
+        @pushup.live("team:{team}")
+        def get(self, team: str) -> str:
+            return render_template_string("{{ pushup('notes') }}")
+
+    app.add_url_rule("/<team>", view_func=Page.as_view("page"))
+    assert "&quot;team:3&quot;" in app.test_client().get("/3").text
+
+
 def test_the_scripts_of_a_page() -> None:
     """They are served by the application, and no other file is."""
     client = flask_application(None).test_client()
@@ -449,6 +481,7 @@ def test_the_scripts_of_a_page() -> None:
 
 
 def test_before_it_has_an_application() -> None:
-    """The error says what is missing."""
-    with pytest.raises(RuntimeError, match="call init_app"):
+    """The error says what is missing. Who only asks what it has, as doctest does of all in a module, gets none."""
+    with pytest.raises(AttributeError, match="call init_app"):
         PushUp().publish("news", "hello")
+    assert not hasattr(PushUp(), "__wrapped__")

@@ -278,7 +278,11 @@ def test_the_relay_as_a_process(command: str, shared: Postgres, engine: Engine, 
 
 @pytest.mark.parametrize(
     ("url", "says"),
-    [("mysql://host/name", "is not the URL of a database with an outbox"), ("sqlite://", "sqlite:///PATH")],
+    [
+        ("mysql://host/name", "is not the URL of a database with an outbox"),
+        ("sqlite://", "sqlite:///PATH"),
+        ("sqlite:///app.db?timeout=20", "remove ?timeout=20 from the URL"),
+    ],
 )
 def test_another_database_is_refused(url: str, says: str) -> None:
     """With what can be used instead."""

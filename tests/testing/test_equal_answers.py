@@ -67,7 +67,7 @@ def process() -> Iterator[ServerProcess]:
 @example(calls=[("GET", "/v1/cursor", None, {}), *[PUBLISH] * 2, POLL])
 @example(calls=[("GET", "/v1/cursor", None, {}), *[(*PUBLISH[:3], {})] * 6, POLL])
 def test_equal_calls_have_equal_answers(process: ServerProcess, calls: list[Call]) -> None:
-    process.restart()
+    process.restart(SETTINGS)
     with Client(process.url, patience=0) as real, InProcess(**SETTINGS).client(patience=0) as in_process:
         assert answers(in_process, calls) == answers(real, calls)
 

@@ -249,6 +249,14 @@ def test_what_was_published(client: Client) -> None:
     assert recorder.assert_published(["b", "a"], 1).channels == ["a", "b"]
 
 
+def test_what_was_published_is_compared_as_json(client: Client) -> None:
+    """A test gives the data that the application gives: tuples, and numbers as keys."""
+    recorder = Recorder(client)
+    data = {7: ("shipped", None)}
+    client.publish("a", data)
+    assert recorder.assert_published("a", data).data == {"7": ["shipped", None]}
+
+
 def test_what_was_not_published(client: Client) -> None:
     """The error says what was."""
     recorder = Recorder(client)
@@ -259,6 +267,17 @@ def test_what_was_not_published(client: Client) -> None:
         recorder.assert_published("a", "shipped")
     with pytest.raises(AssertionError, match=r"datetime.date\(2026, 11, 27\).* was not published"):
         recorder.assert_published("a", {"shipped": date(2026, 11, 27)})  # which is not JSON
+
+
+def test_the_record_lacks_what_was_closed_or_deleted(client: Client) -> None:
+    """Also if the channel has been opened again."""
+    recorder = Recorder(client)
+    client.publish("game", "of the first game")
+    client.close_channel("game")
+    mistake = client.publish("game", "a mistake")
+    client.publish("game", "of the second")
+    client.call("DELETE", f"/v1/messages/{mistake.id}")
+    assert [message.data for message in recorder.published()] == ["of the second"]
 
 
 def test_a_recorder_sees_more_channels_than_a_poll_may_have(client: Client) -> None:

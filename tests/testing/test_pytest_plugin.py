@@ -165,6 +165,15 @@ def test_a_failure_says_what_was_published(tmp_path: Path) -> None:
 
 
 @processes
+def test_settings_of_a_module(tmp_path: Path) -> None:
+    """They hold for its tests, and not for those of modules that run before or after it."""
+    (tmp_path / "test_settings.py").write_text(FAILING)
+    said = run_tests(tmp_path, FLASK, "test_settings.py", failures=True)
+    assert "the server has dropped messages" in said
+    assert "2 failed, 7 passed" in said
+
+
+@processes
 def test_a_setting_that_cannot_be(tmp_path: Path) -> None:
     said = run_tests(tmp_path, FAILING.replace("retention_messages", "retention_mesages"), failures=True)
     assert "RuntimeError: PushUp did not start, or has ended; it says why on standard error" in said
@@ -176,7 +185,7 @@ def test_a_server_ends_with_its_tests() -> None:
     with running({}) as server:
         pass
     with pytest.raises((RuntimeError, ValueError)):
-        server.restart()
+        server.restart({})
 
 
 @processes
@@ -188,7 +197,7 @@ def test_a_server_that_was_killed() -> None:
         process.kill()
         for _ in range(2):
             with pytest.raises(RuntimeError, match="has ended"):
-                server.restart()
+                server.restart({})
 
 
 @processes

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from asgiref.sync import async_to_sync, iscoroutinefunction
+from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.contrib.auth.decorators import login_not_required
 from django.core.exceptions import ImproperlyConfigured
 from django.core.handlers.base import BaseHandler
 from django.db import connections, transaction
@@ -40,9 +41,7 @@ def live(*channels: str) -> Callable[[View], View]:
         @wraps(view)
         async def wrapped_async(request: HttpRequest, *arguments: Any, **names: Any) -> Any:
             cursor = await to_thread(site().cursor)
-            if hasattr(request, "auser"):
-                request.user = await request.auser()
-            request.pushup = _live(cursor, channels, names, request)
+            request.pushup = await sync_to_async(_live)(cursor, channels, names, request)  # it looks for the user
             return await view(request, *arguments, **names)
 
         if iscoroutinefunction(view):  # Django has no ATOMIC_REQUESTS for these
@@ -76,7 +75,8 @@ def may_poll(may_read: MayRead) -> View:
         status, body = decision(allowed, subject)
         return JsonResponse(body, status=status)
 
-    return view
+    made: View = login_not_required(view)
+    return made
 
 
 def token(request: HttpRequest) -> HttpResponse:
@@ -103,7 +103,7 @@ def _check_outermost() -> None:
             except RuntimeError:
                 raise ImproperlyConfigured(
                     "@live is inside of a transaction, which may not see what was committed before the cursor;"
-                    " write it above @transaction.atomic"
+                    " write it above @transaction.atomic, and in the class of a view on dispatch, not on get"
                 ) from None
 
 
