@@ -41,7 +41,7 @@ TEMPLATE = "notes/templates/notes.html"
 
 HTMX_LIST = """
 <ul id="notes" hx-ext="sse" sse-swap="html" hx-swap="beforeend"
-    sse-connect="http://127.0.0.1:8080/v1/events?channel=notes&format=raw&cursor={{ request.pushup.config.cursor }}">
+    sse-connect="http://127.0.0.1:8080/v1/events?channel=notes&format=raw">
   {% for note in notes %}{% include "note.html" %}{% endfor %}
 </ul>
 """
