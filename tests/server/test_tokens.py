@@ -110,6 +110,14 @@ def test_four_issuers(serve: Serve, tmp_path: Path, issuer: WebBackend) -> None:
         assert log.count("the keys cannot be fetched") == 2 * WORKERS  # once for each change of state
 
 
+def test_who_fetches_the_keys(serve: Serve, issuer: WebBackend) -> None:
+    """The issuer is told; firewalls, such as Cloudflare's, refuse requests that do not say it."""
+    issuer.answer = lambda _: Verdict(body=jwks(jwk("EdDSA")))
+    with serve(token_issuer=ISSUERS["EdDSA"], token_audience="pushup", token_jwks_url=issuer.url):
+        wait_until(lambda: issuer.count > 0, "a fetch")
+    assert issuer.questions[0].headers.get("user-agent", "").startswith("PushUp/")
+
+
 def test_a_thousand_held_polls_end(serve: Serve, tmp_path: Path, issuer: WebBackend) -> None:
     """On all workers, with the reason; those of another subject stay, and get what is published next."""
     config = write_settings(tmp_path, issuer.url, SECRET)
