@@ -263,7 +263,9 @@ def make_tokens(settings: Settings, host: Host) -> Tokens | None:
         limits = ServiceLimits(at_most=1, queue_limit=1, deadline_seconds=KEYS_TIMEOUT_SECONDS)
         counters = host.metrics.backend("token_keys")
         requestor = _make_requestor("token_jwks_url", url, limits, host, counters)
-        return KeyUrl(url, lambda url: requestor.get(url, {b"accept": b"application/json"}), host.reactor)
+        # Without a User-Agent, firewalls of identity providers refuse the request.
+        headers = {b"accept": b"application/json", b"user-agent": b"PushUp/" + __version__.encode()}
+        return KeyUrl(url, lambda url: requestor.get(url, headers), host.reactor)
 
     lifetime = settings.queue.token_lifetime_limit_seconds
     try:

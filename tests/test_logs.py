@@ -69,6 +69,16 @@ def test_any_value(value: object, field: object) -> None:
     assert log.line()["fields"] == {"value": field}
 
 
+def test_letters_beyond_ascii() -> None:
+    """They are escaped, so that any locale has them, and none ends a line or controls a terminal."""
+    log = Log()
+    channels = ["caf\u00e9", "a\u2028b", "a\x9b31m", "\U0001f600"]
+    log.logger.info("published on {channels}", channels=channels)
+    text = log.text()
+    assert text.isascii()
+    assert json.loads(text)["fields"] == {"channels": channels}
+
+
 def test_names_of_the_line_are_free() -> None:
     """A field may be called like a part of the line."""
     log = Log()

@@ -68,7 +68,7 @@ class LineObserver:
                 line["fields"] = fields
             if self._process:
                 line["process"] = self._process
-            self._stream.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._stream.write(json.dumps(line) + "\n")
         else:
             process = f"{self._process}: " if self._process else ""
             self._stream.write(f"{time} {level:5} {process}{text}\n")

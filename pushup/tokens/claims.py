@@ -105,6 +105,14 @@ def grant_of(claims: dict[str, Any], expected: Expected, now: float) -> Grant:
     )
 
 
+def age_of(claims: dict[str, Any], now: float) -> float:
+    """For how many seconds the token has existed; infinity if it does not say that, and so is no grant."""
+    try:
+        return now - _time(claims, "iat")
+    except ValueError:
+        return math.inf
+
+
 def _check_audience(given: object, wanted: str) -> None:
     audiences = given if isinstance(given, list) else [given]
     if wanted not in audiences or not all(isinstance(each, str) for each in audiences):

@@ -58,14 +58,16 @@ class KeyUrl:
         if self._fetching is not None:
             self._fetching.cancel()
 
-    def looks_for_more(self) -> bool:
+    def looks_for_more(self, age: float) -> bool:
         """Fetch the keys, unless that was a moment ago, for one is missing; whether there may soon be others.
 
-        There may while the last attempt has failed: what the issuer publishes now is not known.
+        There may while the last attempt has failed: what the issuer publishes now is not known. There may also be for
+        a token of this age, in seconds, that is younger than the attempt: some issuers sign with a new key at once.
         """
-        if self._clock.seconds() >= self._asked_at + AGAIN_SECONDS:
+        passed = self._clock.seconds() - self._asked_at
+        if passed >= AGAIN_SECONDS:
             self.fetch()
-        return self._fetching is not None or self._is_failing or not self.keys
+        return self._fetching is not None or self._is_failing or not self.keys or age < passed
 
     async def _fetch(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import math
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 from pushup.core.errors import InvalidToken, TokenExpired, Unavailable
 from pushup.core.grant import Grant
 from pushup.core.memo import Memo
-from pushup.tokens.claims import SHOWN, Expected, grant_of, read_object
+from pushup.tokens.claims import SHOWN, Expected, age_of, grant_of, read_object
 from pushup.tokens.key_urls import KeyUrl
 from pushup.tokens.signing_keys import PUBLIC_ALGORITHMS, SigningKey
 
@@ -141,7 +142,8 @@ class Verifier:
             raise ValueError("the token's `iss` is not one whose tokens are accepted here (token_issuer)")
         signed = token[: match.end(2)].encode()
         try:
-            key = _signer(issuer, algorithm, kid, now, lambda key: key.has_signed(signed, signature))
+            age = age_of(claims, now)
+            key = _signer(issuer, algorithm, kid, now, age, lambda key: key.has_signed(signed, signature))
         except Unavailable:
             grant_of(claims, issuer.expected, now)  # one that has expired, for example, is refused by whatever key
             raise
@@ -149,11 +151,11 @@ class Verifier:
         return replace(grant, valid_until=min(grant.valid_until, key.valid_until), key_id=issuer.id_of(key))
 
 
-def _look_for_keys(*issuers: Issuer) -> None:
-    """A key of one of these is missing. Raises: Unavailable while keys are being fetched."""
-    answers = [issuer.key_url.looks_for_more() for issuer in issuers if issuer.key_url is not None]  # each is asked
+def _look_for_keys(*issuers: Issuer, age: float = math.inf) -> None:
+    """A key of one of these is missing, of a token of this age. Raises: Unavailable while keys are being fetched."""
+    answers = [issuer.key_url.looks_for_more(age) for issuer in issuers if issuer.key_url is not None]  # each is asked
     if any(answers):
-        raise Unavailable("the keys of the token's issuer are being fetched", retry_after=RETRY_AFTER_SECONDS)
+        raise Unavailable("the token's key is not known yet", retry_after=RETRY_AFTER_SECONDS)
 
 
 def _decoded(part: str, what: str) -> bytes:
@@ -184,7 +186,7 @@ def _checked_header(header: dict[str, Any]) -> tuple[str, str]:
 
 
 def _signer(
-    issuer: Issuer, algorithm: str, kid: str, now: float, has_signed: Callable[[SigningKey], bool]
+    issuer: Issuer, algorithm: str, kid: str, now: float, age: float, has_signed: Callable[[SigningKey], bool]
 ) -> SigningKey:
     """The key that has signed a token. Raises: ValueError; Unavailable if it is looked for."""
     candidates = [key for key in issuer.keys if key.may_be_of(algorithm, kid, now)]
@@ -197,7 +199,7 @@ def _signer(
     else:
         is_found = any(key.may_be_of(algorithm, kid, now) for key in issuer.fetched_keys)
     if algorithm in PUBLIC_ALGORITHMS and not is_found:
-        _look_for_keys(issuer)
+        _look_for_keys(issuer, age=age)
     if candidates:
         raise ValueError("the token's signature is not valid")
     if algorithm not in {key.algorithm for key in issuer.keys}:

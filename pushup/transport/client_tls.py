@@ -22,9 +22,10 @@ from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import implementer
 
 _AUTHORITY = (
-    "is not signed by an authority that this machine trusts; set SSL_CERT_FILE to the authority's certificate, in PEM"
+    "is not signed by an authority that this machine trusts; set SSL_CERT_FILE to its root authority's certificate, in "
+    "PEM"
 )
-_REASONS = {9: "is not valid yet", 10: "has expired", **dict.fromkeys((18, 19, 20, 21), _AUTHORITY)}
+_REASONS = {9: "is not valid yet", 10: "has expired", **dict.fromkeys((2, 18, 19, 20, 21), _AUTHORITY)}
 """OpenSSL's verification errors in words (X509_V_ERR_*)."""
 
 

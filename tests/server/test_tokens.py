@@ -98,16 +98,26 @@ def test_four_issuers(serve: Serve, tmp_path: Path, issuer: WebBackend) -> None:
 
         issuer.answer = lambda _: Verdict(404, b"gone")
         secret(config, config.read_text().replace(str([SECRET, OTHER_SECRET]), str([OTHER_SECRET])))
-        asked = issuer.count
         assert reload(server).endswith("changed: token_issuers")
-        wait_until(lambda: issuer.count >= asked + WORKERS, "a fetch that fails")
+        failures = 2 * WORKERS  # one line for each change of state
+        wait_until(
+            lambda: "\n".join(server.log_lines()).count("the keys cannot be fetched") == failures, "a failed fetch"
+        )
         assert [status(server, signed("HS256", number)) for number in (0, 1)] == [401, 200]
         assert status(server, two) == 200  # by the last good keys
 
         log = "\n".join(server.log_lines())
         for shown in (SECRET, OTHER_SECRET, one, two, one.split(".")[1]):
             assert shown not in log
-        assert log.count("the keys cannot be fetched") == 2 * WORKERS  # once for each change of state
+        assert log.count("the keys cannot be fetched") == failures
+
+
+def test_who_fetches_the_keys(serve: Serve, issuer: WebBackend) -> None:
+    """The issuer is told; firewalls, such as Cloudflare's, refuse requests that do not say it."""
+    issuer.answer = lambda _: Verdict(body=jwks(jwk("EdDSA")))
+    with serve(token_issuer=ISSUERS["EdDSA"], token_audience="pushup", token_jwks_url=issuer.url):
+        wait_until(lambda: issuer.count > 0, "a fetch")
+    assert issuer.questions[0].headers.get("user-agent", "").startswith("PushUp/")
 
 
 def test_a_thousand_held_polls_end(serve: Serve, tmp_path: Path, issuer: WebBackend) -> None:

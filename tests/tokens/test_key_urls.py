@@ -238,7 +238,7 @@ def test_an_unknown_name_fetches_at_most_once_a_minute(keys: Keys) -> None:
     """However many tokens name keys that nobody knows; while it is fetched they get 503, and then they are refused."""
     keys.url.fetch()
     keys.reply(jwks(ONE))
-    unknown = [token("ES256", 1, kid=f"evil-{number}") for number in range(30)]
+    unknown = [token("ES256", 1, kid=f"evil-{number}", iat=NOW - 100) for number in range(30)]
     for number in range(30):
         keys.clock.advance(1)
         assert keys.why_not(unknown[number]) is InvalidToken
@@ -255,6 +255,21 @@ def test_an_unknown_name_fetches_at_most_once_a_minute(keys: Keys) -> None:
     assert keys.count == 2
     keys.clock.advance(0.01)
     assert keys.why_not(unknown[0]) is Unavailable
+
+
+def test_a_token_that_is_younger_than_the_keys(keys: Keys) -> None:
+    """Its issuer may sign with a new key as soon as it publishes that: until the next fetch the token gets 503."""
+    keys.url.fetch()
+    keys.reply(jwks(ONE))
+    keys.clock.advance(30)
+    young, old = [token("ES256", 1, kid="two", iat=NOW - age) for age in (29, 30)]
+    assert [keys.why_not(each) for each in (young, old)] == [Unavailable, InvalidToken]
+    assert keys.why_not(token("ES256", 1, kid="two", iat="now")) is InvalidToken
+    assert keys.count == 1
+    keys.clock.advance(AGAIN_SECONDS - 30)
+    assert keys.why_not(young) is Unavailable
+    keys.reply(jwks(ONE, TWO))
+    assert keys.why_not(young) is None
 
 
 @pytest.mark.parametrize(
