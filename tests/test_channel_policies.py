@@ -191,6 +191,16 @@ def test_they_are_shown_as_they_are_read(tmp_path: Path) -> None:
     assert shown[1]["share"] == 2.0
 
 
+def test_what_says_that_a_channel_is_occupied(tmp_path: Path) -> None:
+    """Members are counted only with `presence`, and somebody must be called."""
+    text = '{}[[channels]]\nprefix = "a"\noccupancy_webhooks = true\n{}'
+    calls = f'webhook_url = "http://127.0.0.1:5000/"\nwebhook_key = "whsec_{"A" * 32}"\n'
+    for settings, table in ((calls, ""), ("", "presence = true\n")):
+        error = error_of(tmp_path, text.format(settings, table))
+        assert error.endswith("needs presence = true in this table, and a webhook_url")
+    read(tmp_path, text.format(calls, "presence = true\n"))
+
+
 def test_a_reload_leaves_them(tmp_path: Path) -> None:
     """They are part of the shared state, as `retention_seconds` is; keys change all the same."""
     current = read(tmp_path, EXAMPLE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import fields, replace
@@ -12,7 +13,14 @@ from msgspec.structs import fields, replace
 from pushup.host.preflight import warnings
 from pushup.secret_files import SIZE_LIMIT_BYTES, parts_of_key
 from pushup.settings.digests import digests
-from pushup.settings.settings import SECRET_FILES, Settings, SettingsError, read_settings, shown_settings
+from pushup.settings.settings import (
+    SECRET_FILES,
+    Settings,
+    SettingsError,
+    read_settings,
+    reload_settings,
+    shown_settings,
+)
 
 KEY = "sixteen-characters-at-least"
 
@@ -412,6 +420,8 @@ def test_limits_that_contradict_each_other() -> None:
         read_settings(flags={"waiting_requests_limit_bytes": "1MiB"})
     with pytest.raises(SettingsError, match=r"body_limit_bytes: must be at least poll_body_limit_bytes \(2097152\)"):
         read_settings(flags={"poll_body_limit_bytes": "2MiB"})
+    with pytest.raises(SettingsError, match="ticket_seconds: must not exceed token_lifetime_limit_seconds"):
+        read_settings(flags={"ticket_seconds": "61s", "token_lifetime_limit_seconds": "60s"})
     large = {"message_limit_bytes": "2MiB", "output_limit_bytes": "4MiB"}
     with pytest.raises(SettingsError, match="the defaults: body_limit_bytes: must be at least message_limit_bytes"):
         read_settings(flags=large)
@@ -445,6 +455,35 @@ def test_errors_do_not_reveal_keys(tmp_path: Path) -> None:
 
 
 # Secrets in separate files.
+
+
+@pytest.mark.parametrize("setting", SECRET_FILES)
+def test_secrets_are_not_shown(setting: str) -> None:
+    """Nobody learns one from `check-config`, or from the log of a start."""
+    name = SECRET_FILES[setting]
+    (group,) = (each for each in fields(Settings) if name in each.type.__struct_fields__)
+    value: Any = {"publish_keys": (KEY,), "token_secrets": (KEY,), "broadcast": f"redis://:{KEY}@host"}.get(name, KEY)
+    shown = shown_settings(replace(Settings(), **{group.name: group.type(**{name: value})}))
+    assert name in shown
+    assert KEY not in str(shown)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("publish_keys", KEY, f"{KEY}-2"),
+        ("ticket_key", KEY * 3, KEY * 4),
+        ("webhook_key", f"whsec_{'A' * 32}", f"whsec_{'B' * 32}"),
+    ],
+)
+def test_a_secret_can_change_while_a_server_runs(tmp_path: Path, name: str, before: str, after: str) -> None:
+    """Also with the name of its file."""
+    read = []
+    for number, value in enumerate((before, after)):
+        (tmp_path / str(number)).write_text(value)
+        read.append(read_settings(flags={f"{name}_file": str(tmp_path / str(number))}))
+    reloaded = reload_settings(*read)
+    assert (set(reloaded.applied), reloaded.left) == ({name, f"{name}_file"}, ())
 
 
 def test_keys_with_names(tmp_path: Path) -> None:
@@ -523,6 +562,7 @@ def test_errors_name_the_file_and_not_its_content(tmp_path: Path, setting: str, 
         ("broadcast_file", f"redis://:{KEY}@host:no-port"),
         ("broadcast_file", f"redis://:{KEY}@"),
         ("broadcast_file", f"root:{KEY}:20000:0:99999:7:::"),
+        ("broadcast_file", f"redis-{KEY}"),
     ],
 )
 def test_errors_of_one_file(tmp_path: Path, setting: str, content: str) -> None:

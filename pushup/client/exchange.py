@@ -53,7 +53,7 @@ class Node:
             is_valid = False
         if not (is_valid and self.prefix.isascii() and url.isprintable() and " " not in url):
             raise ClientError(
-                f"{url!r} is not a valid URL; write one such as http://127.0.0.1:8080 or unix:/run/pushup.sock"
+                f"{self.url!r} is not a valid URL; write one such as http://127.0.0.1:8080 or unix:/run/pushup.sock"
             )
         host = f"[{self.host}]" if ":" in self.host else self.host
         self.authority = host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"

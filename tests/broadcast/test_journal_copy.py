@@ -68,6 +68,16 @@ def test_what_is_in_a_copy(state: ReplicatedState, copy: Path) -> None:
     assert [path.name for path in copy.parent.iterdir()] == ["copy"]
 
 
+def test_a_copy_survives_a_loss_of_power(
+    state: ReplicatedState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anybody is told that it is complete."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.append(os.fstat(opened).st_ino))
+    write_copy(tmp_path / "copy", [b"\n".join(lines_of(state)) + b"\n"])
+    assert synced == [path.stat().st_ino for path in (tmp_path / "copy", tmp_path)]
+
+
 def test_later_rows_replace_earlier_ones(state: ReplicatedState, tmp_path: Path) -> None:
     """In the same part and in another; removed ones are not in the copy, and may come again."""
     *rows, end = lines_of(state)
@@ -220,6 +230,18 @@ def test_what_cannot_be_verified(tmp_path: Path) -> None:
     JournalFile(tmp_path / "new").close()
     with pytest.raises(JournalError, match="contains nothing"):
         verify(tmp_path / "new")
+
+
+def test_a_link_to_the_journal_of_a_killed_server(copy: Path, tmp_path: Path) -> None:
+    """What stands in its `-wal` counts, and neither is changed."""
+    file, _ = open_journal(copy, Limits(), lambda after, of: next_epoch(after, 2e9, lambda: 0.1, of), None)
+    files = {f"killed{end}": Path(f"{copy}{end}").read_bytes() for end in ("", "-wal")}
+    file.close()
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "link").symlink_to(tmp_path / "killed")
+    assert verify(tmp_path / "link").cursor.sequence == 201
+    assert {name: (tmp_path / name).read_bytes() for name in files} == files
 
 
 # Restoring.

@@ -134,7 +134,9 @@ def test_reading(make: MakeClient) -> None:
     """All of an answer, in as many requests as it takes; each is tried again, as other calls are."""
     y, z = message(2, piece=1, parts=["y"]), message(3, piece=2, parts=["z"], end="done")
     first = answer(200, {"cursor": "e-2", "messages": [X["data"], y], "more": True, "gaps": [], "closed": []})
-    driver = SimulatedDriver(a=[answer(503), RESET, first, RESET, polled("e-3", z), polled("e-1"), polled("e-3", y)])
+    late = message(4, piece=3, parts=["after the end"])
+    rest = polled("e-4", z, late)
+    driver = SimulatedDriver(a=[answer(503), RESET, first, RESET, rest, polled("e-1"), polled("e-3", y)])
     client = make("unix:a", driver=driver)
     state = client.read_answer("a")
     assert (state.text, state.parts, state.end) == ("xyz", ["x", {"tool": 1}, "y", "z"], "done")

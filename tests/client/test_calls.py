@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import os
 import random
@@ -18,9 +19,10 @@ from typing import Any, cast, get_type_hints
 import pytest
 
 from pushup.client import AsyncClient, Client, ClientError, Duplicate, Producer
+from pushup.client.asyncio_driver import AsyncioDriver
 from pushup.client.credentials import Credentials
 from pushup.client.driver import Connection, in_thread, run
-from pushup.client.exchange import Node
+from pushup.client.exchange import IDLE_LIMIT, Node
 from pushup.client.http1 import HttpConnection
 from tests.client.both_clients import MakeClient, making
 from tests.client.simulated_driver import (
@@ -64,6 +66,7 @@ TEXTS = {
     "redirect": "redirect to 'http://other/'",
     "400": "bad",
     "another server": "404 x: that is not PushUp's answer",
+    "huge": "larger than",
 }
 """What the error says, of some of them."""
 
@@ -105,7 +108,7 @@ def test_what_was_sent_is_not_repeated_if_that_may_do_harm(make: MakeClient) -> 
     driver = SimulatedDriver(a=[REFUSED, answer(201, {"id": 1, "name": "x", "expires": 2.0})])
     assert make("unix:a", driver=driver).create("x").id == 1
     driver = SimulatedDriver(a=[UNAVAILABLE, DONE])
-    make("unix:a", driver=driver).call("POST", "/v1/messages", {}, {"idempotency-key": "k"})  # that does no harm
+    make("unix:a", driver=driver).call("POST", "/v1/messages", {}, {"Idempotency-Key": "k"})  # that does no harm
 
 
 def test_pauses_grow_and_are_random_up_to_a_limit(make: MakeClient) -> None:
@@ -124,6 +127,7 @@ def test_pauses_grow_and_are_random_up_to_a_limit(make: MakeClient) -> None:
         ("2", "", 2.0),
         ("Wed, 25 Nov 2026 12:00:09 GMT", "Wed, 25 Nov 2026 12:00:05 GMT", 4.0),
         ("Wed, 25 Nov 2026 12:00:09 GMT", "", 0.0),
+        ("Wed, 25 Nov 2026 12:00:01 GMT", "Wed, 25 Nov 2026 12:00:05 GMT", 0.0),
         ("soon", "", 0.0),
         ("-3", "", 0.0),
         ("9" * 400, "", 3600.0),
@@ -134,6 +138,8 @@ def test_retry_after(make: MakeClient, value: str, date: str, seconds: float) ->
     driver = SimulatedDriver(a=[answer(429, Retry_After=value, Date=date), DONE])
     make("unix:a", driver=driver, retry_seconds=(0.5, 0.5)).publish("a", 1, patience=5000.0)
     assert driver.slept == [seconds + 0.5]
+    driver = SimulatedDriver(a=[answer(429, Retry_After=value, Date=date)])
+    assert error_of(make("unix:a", driver=driver, patience=0.0).cursor).retry_after == seconds
 
 
 def test_a_retry_after_beyond_the_patience_ends_the_call_at_once(make: MakeClient) -> None:
@@ -141,6 +147,13 @@ def test_a_retry_after_beyond_the_patience_ends_the_call_at_once(make: MakeClien
     driver = SimulatedDriver(a=[answer(503, Retry_After="60"), DONE])
     error = error_of(lambda: make("unix:a", driver=driver).publish("a", 1, patience=30.0))
     assert (error.retry_after, driver.time) == (60.0, 1000.0)
+
+
+def test_a_long_pause_leaves_time_for_another_try(make: MakeClient) -> None:
+    """As much as it takes."""
+    driver = SimulatedDriver(a=[UNAVAILABLE, DONE])
+    make("unix:a", driver=driver, retry_seconds=(30.0, 30.0)).publish("a", 1, patience=10.0)
+    assert driver.slept == [5.0]
 
 
 def test_no_patience(make: MakeClient) -> None:
@@ -169,7 +182,9 @@ def test_a_call_is_bounded(make: MakeClient, reply: Reply, timeout: float, patie
     assert driver.open == set()
 
 
-@pytest.mark.parametrize(("patience", "timeout", "bound"), [(None, 60.0, 60.0), (30.0, 1.0, 1.0), (0.0, 60.0, 60.0)])
+@pytest.mark.parametrize(
+    ("patience", "timeout", "bound"), [(None, 60.0, 60.0), (30.0, 1.0, 1.0), (2.0, 60.0, 2.0), (0.0, 60.0, 60.0)]
+)
 def test_a_call_with_a_timeout_of_its_own(
     make: MakeClient, patience: float | None, timeout: float, bound: float
 ) -> None:
@@ -229,20 +244,57 @@ def test_blocking_methods() -> None:
         assert not inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
-def test_a_server_behind_a_path(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+class Resolving(SimulatedDriver):
+    """Looks up names at once. An address that is `silent` takes no connection in time."""
+
+    async def wait(self, future: Future[Any], until: float) -> Any:
+        return future.result()
+
+    async def connect(self, family: int, address: Any, tls: Any, host: str, until: float) -> Connection:
+        if address == "silent":
+            self.pass_time(float("inf"), until)
+        return await super().connect(family, address, tls, host, until)
+
+
+def resolve(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("http://push.example.org/path/", "push.example.org"),
+        ("https://push.example.org:443/path", "push.example.org"),
+        ("https://push.example.org:80/path", "push.example.org:80"),
+        ("http://[::1]:8080/path", "[::1]:8080"),
+    ],
+)
+def test_a_server_behind_a_path(make: MakeClient, monkeypatch: pytest.MonkeyPatch, url: str, host: str) -> None:
     """Each request goes there, also on a connection that is used again."""
-
-    class Resolving(SimulatedDriver):
-        async def wait(self, future: Future[Any], until: float) -> Any:
-            return future.result()
-
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, socket.SOCK_STREAM, 6, "", "a")])
+    resolve(monkeypatch, "a")
     driver = Resolving(a=[DONE, DONE])
-    client = make("http://push.example.org/path/", driver=driver)
+    client = make(url, driver=driver)
     client.publish("a", 1)
     client.publish("a", 2)
     assert [(sent.target, sent.connection) for sent in driver.sent] == [("/path/v1/messages", 1)] * 2
-    assert driver.sent[0].headers["host"] == "push.example.org"
+    assert driver.sent[0].headers["host"] == host
+
+
+def test_a_name_with_several_addresses(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is tried within its share of the time: `localhost` may be `::1` first, where no server listens."""
+    resolve(monkeypatch, "silent", "b", "a")
+    driver = Resolving(a=[DONE], b=[REFUSED])
+    make("http://localhost", driver=driver, timeout=6.0).publish("a", 1)
+    assert driver.sent[0].at == 1002.0
+
+
+def test_a_url_with_a_password(make: MakeClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No error shows it."""
+    resolve(monkeypatch, "a")
+    for url in ("http://ann:secret@a", "http://ann:secret@a:x"):
+        error = error_of(lambda url=url: make(url, driver=Resolving(a=[REFUSED]), patience=0.0).cursor())
+        assert "secret" not in str(error)
 
 
 def test_a_program_that_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,6 +387,31 @@ def test_a_poll_takes_its_timeout_and_that_of_the_client(make: MakeClient) -> No
     assert driver.time == 1025.0
 
 
+def test_a_poll_without_any_time_left(make: MakeClient) -> None:
+    """It is not held, by the next node or when the ticket was refused; servers refuse a time below 0."""
+    refused = answer(401, {"type": "urn:pushup:ticket-expired"}, after=1.0)
+    driver = SimulatedDriver(
+        a=[polled("e-1", ticket="t"), answer(503, after=3.0)],
+        b=[refused, polled("e-1")],
+    )
+    client = make(["unix:a", "unix:b"], driver=driver, timeout=5.0)
+    for _ in range(2):
+        client.poll("a", timeout=2.0)
+    assert [(sent.node, sent.body["timeout"]) for sent in driver.sent] == [
+        ("a", 2.0), ("a", 2.0), ("b", 0.0), ("b", 0.0),
+    ]  # fmt: skip
+
+
+def test_a_ticket_is_kept_while_a_server_is_unavailable(make: MakeClient) -> None:
+    """And the poll is not sent again without it."""
+    driver = SimulatedDriver(a=[polled("e-1", ticket="t"), UNAVAILABLE, polled("e-1")])
+    client = make("unix:a", driver=driver)
+    client.poll("a")
+    error_of(lambda: client.poll("a"))
+    client.poll("a")
+    assert [sent.headers.get("pushup-ticket") for sent in driver.sent] == [None, "t", "t"]
+
+
 @pytest.mark.parametrize("hangs", [HANGS, DRIPS])
 def test_a_poll_at_a_node_that_hangs(make: MakeClient, hangs: Reply) -> None:
     """The next one is polled in time, and first from then on."""
@@ -345,6 +422,27 @@ def test_a_poll_at_a_node_that_hangs(make: MakeClient, hangs: Reply) -> None:
     assert [(sent.node, sent.at, sent.body["timeout"]) for sent in driver.sent] == [
         ("a", 1000.0, 20.0), ("b", 1022.5, 0.0), ("b", 1022.5, 20.0),
     ]  # fmt: skip
+
+
+def test_a_body_that_is_refused_before_it_is_read(make: MakeClient) -> None:
+    """The server has closed the connection, but its answer came before that."""
+
+    class Closing(SimulatedDriver):
+        async def connect(self, *given: Any) -> Connection:
+            connection = await super().connect(*given)
+            send = connection.send
+
+            async def send_and_break(data: bytes, until: float) -> None:
+                await send(data, until)
+                raise BrokenPipeError("broken pipe")
+
+            any_connection: Any = connection
+            any_connection.send = send_and_break
+            return connection
+
+    driver = Closing(a=[answer(413, {"detail": "too large"}), DONE])
+    assert "too large" in str(error_of(lambda: make("unix:a", driver=driver).publish("a", 1)))
+    assert len(driver.sent) == 1
 
 
 def test_an_error_without_a_text(make: MakeClient) -> None:
@@ -406,6 +504,15 @@ def test_a_token_that_is_refused(
     assert found == result
     assert [each.headers["authorization"] for each in driver.sent] == [f"Bearer {each}" for each in sent]
     assert driver.slept == slept
+
+
+def test_a_token_that_is_revoked_when_little_time_is_left(make: MakeClient) -> None:
+    """The call ends at once: another token would come too late."""
+    driver = SimulatedDriver(a=[DONE, REFUSALS["revoked"]])
+    client = make("unix:a", token=tokens("1", "2"), driver=driver, timeout=1.0)
+    client.publish("a", 1)
+    assert error_of(lambda: client.publish("a", 2)).type == "urn:pushup:revoked"
+    assert driver.slept == []
 
 
 def test_a_poll_whose_tokens_are_refused(make: MakeClient) -> None:
@@ -515,6 +622,26 @@ def test_a_token_that_another_thread_finds_refused() -> None:
     assert run(credentials.get(2000.0)) == "1"
 
 
+def test_a_task_that_is_cancelled_while_it_waits_for_a_token() -> None:
+    """The others get the token for which they all wait."""
+    may = threading.Event()
+
+    def token() -> str:
+        may.wait()
+        return "1"
+
+    async def wait() -> str | None:
+        credentials = Credentials(None, token, AsyncioDriver())
+        first, second = [asyncio.create_task(credentials.get(time.monotonic() + 60.0)) for _ in range(2)]
+        await asyncio.sleep(0.0)
+        first.cancel()
+        await asyncio.wait([first])
+        may.set()
+        return await second
+
+    assert asyncio.run(wait()) == "1"
+
+
 def test_a_token_that_came_too_late(make: MakeClient) -> None:
     """The next call has it at once, and another one if it has ended meanwhile. One that was cancelled never comes; what
     failed meanwhile is no reason to fail now."""
@@ -539,16 +666,30 @@ def test_a_token_that_came_too_late(make: MakeClient) -> None:
     assert [sent.headers["authorization"] for sent in driver.sent] == ["Bearer 1", "Bearer 2"]
 
 
+class Idle(HttpConnection):
+    """One that could be used again. `closed`: how often it was closed."""
+
+    may_be_used_again = True
+
+    def __init__(self) -> None:
+        super().__init__(cast(Connection, None))
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_many_idle_connections_are_not_kept() -> None:
+    """After many threads have called at once."""
+    node, idle = Node("unix:a"), Idle()
+    for _ in range(IDLE_LIMIT + 1):
+        node.keep(idle, 0.0)
+    assert idle.closed == 1
+
+
 def test_threads_that_close_idle_connections() -> None:
     """As when a server restarts: each finds that its own is closed, and closes the others."""
-
-    class Idle(HttpConnection):
-        may_be_used_again = True
-
-        def close(self) -> None:
-            pass
-
-    node, idle = Node("unix:a"), Idle(cast(Connection, None))
+    node, idle = Node("unix:a"), Idle()
     until = time.monotonic() + 0.5
 
     def work(_: int) -> None:

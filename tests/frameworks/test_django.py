@@ -21,7 +21,7 @@ from django.db import connection, connections, transaction
 from django.db.backends.postgresql.base import DatabaseWrapper
 from django.db.backends.signals import connection_created
 from django.db.utils import ConnectionDoesNotExist
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template import engines
 from django.test import RequestFactory, TestCase, override_settings
 from django.urls import path, resolve
@@ -34,7 +34,7 @@ from django.views import View
 from pushup.client import Client
 from pushup.frameworks.django import live, may_poll, publish_on_commit
 from pushup.frameworks.django.settings import site
-from pushup.frameworks.django.views import token
+from pushup.frameworks.django.views import module, token
 from pushup.frameworks.publisher import Outgoing, Publisher
 from pushup.outbox.django.management.commands import pushup_outbox
 from tests.frameworks import django_project, django_urls
@@ -103,6 +103,10 @@ def test_who_may_poll(kind: str) -> None:
     assert view(request("/?channel=user:7&channel=user:8")).content == b'{"allow": false, "subject": "7"}'
     assert view(request("/?channel=user:7", user=None)).status_code == 401
     assert token(request(user=None)).status_code == 401
+    with override_settings(PUSHUP={"URL": URL, "TOKEN_SECRET": SECRET, "CHANNELS": CHANNELS}):
+        assert token(request())["Cache-Control"] == "no-store", "another user may log in next"
+    with pytest.raises(Http404):
+        module(request(), "other")
 
 
 def test_strangers_are_not_sent_to_the_login_page() -> None:

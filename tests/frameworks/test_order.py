@@ -113,6 +113,8 @@ def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[st
     assert get(app, "/pushup/token")[0] == (200 if user else 401)
     assert "data-pushup" in get(app, "/pushup/live.js")[1]
     assert get(app, "/pushup/other.js")[0] == 404
+    token: Any = next(route for route in pushup.router.routes if getattr(route, "name", "") == "pushup_token")
+    assert token.endpoint("7").headers["Cache-Control"] == "no-store", "another user may log in next"
 
 
 def test_two_sites_in_an_application(monkeypatch: pytest.MonkeyPatch) -> None:

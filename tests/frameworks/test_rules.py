@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from pushup.client import Client, ClientError, Published
 from pushup.frameworks.after_commit import call_after_commit
 from pushup.frameworks.flask import PushUp
-from pushup.frameworks.publisher import QUEUE_LIMIT, Outgoing, Publisher
+from pushup.frameworks.publisher import PATIENCE_SECONDS, QUEUE_LIMIT, Outgoing, Publisher
 from pushup.frameworks.site import Live, MayRead, Site
 
 URL = "http://127.0.0.1:8080"
@@ -78,6 +78,7 @@ def test_the_element_of_a_page() -> None:
     """Whatever a channel is called, it ends no attribute; names in braces are the view's arguments and the user."""
     site = Site(URL, public_url="")
     live = site.live_page("e-1", ["team:{team}", "user:{user}"], {"team": "'\"><b>"}, "7", "/pushup/token")
+    assert live.config["url"] == "", "the page's own address, which is not that of the application's server"
     element = live("notes", prepend=True)
     assert element.count(">") == element.count("<") == 2
     assert live.config["channels"] == ["team:'\"><b>", "user:7"]
@@ -215,8 +216,10 @@ class Held(Client):
         self.has_begun = threading.Event()
         self.may = threading.Event()
         self.published: list[Any] = []
+        self.patiences: list[Any] = []
 
-    def publish(self, channels: Any, data: Any, **_options: Any) -> Published:
+    def publish(self, channels: Any, data: Any, *, patience: Any = None, **_options: Any) -> Published:
+        self.patiences.append(patience)
         self.has_begun.set()
         self.may.wait()
         if data == "refused":
@@ -240,6 +243,7 @@ def test_publishing_in_the_background(caplog: pytest.LogCaptureFixture) -> None:
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert len([text for text in said if "are waiting already" in text]) == QUEUE_LIMIT + 1 - len(client.published)
     assert len([text for text in said if "the server says no" in text]) == 1
+    assert client.patiences[-1] < PATIENCE_SECONDS, "the time for which it waited for others counts"
 
 
 def test_a_publisher_that_is_closed() -> None:
@@ -423,8 +427,10 @@ def test_the_user_is_asked_for_once() -> None:
     pushup = PushUp(app, URL, user=user, token_secret=SECRET, channels=channels)
     app.get("/may-poll")(pushup.may_poll(may_read))
     for path in ("/may-poll", "/pushup/token"):
-        assert app.test_client().get(path, query_string={"channel": "news"}).status_code == 200
+        response = app.test_client().get(path, query_string={"channel": "news"})
+        assert response.status_code == 200
     assert asked == ["/may-poll", "/pushup/token"]
+    assert response.headers["Cache-Control"] == "no-store", "another user may log in next"
 
 
 def test_an_application_factory() -> None:

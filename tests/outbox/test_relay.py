@@ -21,6 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from pushup.outbox import Relay
 from pushup.outbox import relay as relay_module
+from pushup.outbox.database import connector
 from pushup.outbox.rows import Rows
 from pushup.outbox.sqlalchemy import add, metadata
 from pushup.testing import InProcess, Recorder
@@ -318,7 +319,7 @@ def test_what_is_not_the_rows_fault_only_waits(
     start: Callable[[], Relay],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is logged once, and no row is marked."""
+    """It is logged once each time that it begins, and no row is marked."""
     relay = start()
     database.add("a", "b")
     server.fault = lambda publish: trouble
@@ -328,6 +329,10 @@ def test_what_is_not_the_rows_fault_only_waits(
     server.fault = lambda publish: publish()
     until_idle(relay)
     assert server.messages == ["a", "b"]
+    database.add("c")
+    server.fault = lambda publish: trouble
+    relay.step()
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == 2
 
 
 def test_one_relay_works_at_a_time(database: Database, server: SimulatedPushUp, start: Callable[[], Relay]) -> None:
@@ -438,6 +443,17 @@ def test_a_database_that_fails_is_opened_again(
     assert server.messages == ["a"]
 
 
+def test_the_url_of_a_database(database: Database, tmp_path: Path) -> None:
+    """As SQLAlchemy has it. What it says of PostgreSQL comes before what the relay wants."""
+    (tmp_path / "application.db").rename(tmp_path / "an application.db")
+    with closing(connector(f"sqlite+pysqlite:///{tmp_path}/an%20application.db")()) as connection:
+        assert connection.execute("SELECT * FROM pushup_outbox").fetchall() == []
+    for scheme in ("postgresql", "postgres", "postgresql+psycopg2"):
+        made: Any = connector(f"{scheme}://ann@db/shop?connect_timeout=9")
+        given = {name: made.keywords[name] for name in ("host", "dbname", "user", "connect_timeout", "keepalives_idle")}
+        assert [*given.values()] == ["db", "shop", "ann", "9", 5]
+
+
 def test_a_database_that_ends_the_transaction(
     database: Database, server: SimulatedPushUp, start: Callable[[], Relay], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -453,8 +469,10 @@ def test_a_database_that_ends_the_transaction(
     assert server.messages == ["a"]
 
 
-def test_run_ends_after_stop(database: Database, server: SimulatedPushUp, start: Callable[[], Relay]) -> None:
-    """Also while it publishes; the rows stay for the next one."""
+def test_run_ends_after_stop(
+    database: Database, server: SimulatedPushUp, start: Callable[[], Relay], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also while it publishes, which is no trouble; the rows stay for the next one."""
     relay = start()
     database.add("a")
 
@@ -464,6 +482,7 @@ def test_run_ends_after_stop(database: Database, server: SimulatedPushUp, start:
 
     server.fault = stop
     relay.run()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     server.fault = lambda publish: publish()
     until_idle(start())
     assert server.messages == ["a"]

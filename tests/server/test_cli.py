@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.blocking_backend import Verdict, WebBackend
 from tests.server.command_line import error_of, run, started
 from tests.server.conftest import Serve
 from tests.server.redis_server import free_port
@@ -259,6 +260,13 @@ def test_errors_of_a_client(server: Server, channel: str) -> None:
     assert "is not a valid URL" in error_of("publish", channel, "-d", "1", PUSHUP_URL="127.0.0.1:8080")
     odd = ("--idempotency-key", "two\nlines")
     assert "the request is not valid" in error_of("publish", channel, "-d", "1", *odd, PUSHUP_URL=server.url)
+
+
+def test_an_error_is_shown_at_once(backend: WebBackend) -> None:
+    """A command is not tried again for some seconds, as a program's call is."""
+    backend.answer = lambda _: Verdict(503)
+    assert "503" in error_of("publish", "a", "-d", "1", PUSHUP_URL=backend.url.removesuffix("/may"))
+    assert len(backend.questions) == 1
 
 
 def test_publish_key_of_a_client(serve: Serve) -> None:

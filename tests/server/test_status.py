@@ -78,6 +78,16 @@ def test_two_nodes_of_one_name(backend: WebBackend) -> None:
     assert lines[-3:] == ["publish_keys differs:", "  one (a)  digesta", "  one (b)  digestb"]
 
 
+def test_a_node_that_is_behind(backend: WebBackend) -> None:
+    """By how many entries. One of an earlier release says nothing of its settings, so none differs."""
+    node = {"held_polls": 0, "addresses": ["127.0.0.1:1"], "version": "1"}
+    one = {**node, "name": "one", "id": "a", "cursor": "e-7", "settings": {"publish_keys": "digest"}}
+    two = {**node, "name": "two", "id": "b", "cursor": "e-5"}
+    ended = status_of(backend, readyz=(200, {"status": "ready"}), nodes=(200, {"nodes": [two, one]}))
+    assert [line.split()[:2] for line in ended.stdout.splitlines()[3:]] == [["one", "0"], ["two", "2"]]
+    assert ended.returncode == 0
+
+
 def test_a_proxy_that_hides_readyz(backend: WebBackend) -> None:
     """Its error is shown, and is not taken for a node that is not ready."""
     ended = status_of(backend, readyz=(404, {"message": "no route"}), nodes=(200, {"nodes": []}))

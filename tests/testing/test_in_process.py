@@ -174,7 +174,9 @@ def test_several_threads(server: InProcess, client: Client) -> None:
 
 
 def test_an_answer(server: InProcess, client: Client) -> None:
-    """What waits in the background for somebody who stops it lets no time pass, in which the pieces would expire."""
+    """What waits in the background for somebody who stops it lets no time pass, in which the pieces would expire. It
+    ends with the answer."""
+    before = threading.active_count()
     with client.answer("a") as answer:
         for word in ("Forty", "-", "two"):
             answer.write(word)
@@ -186,6 +188,10 @@ def test_an_answer(server: InProcess, client: Client) -> None:
             time.sleep(0.001)
     assert client.read_answer("b").end == "stopped"
     assert server.now() < 10.0
+    until = time.monotonic() + 60.0
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
 
 
 def test_what_comes_before_a_wait_begins_ends_it(server: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,7 +263,9 @@ def test_what_lives_longer_than_a_revocation(is_lowered: bool, named: dict[str, 
         node.say(channel="a")
         assert is_refused(node.poll(long))
     assert not node.state.revocations.names()
-    assert is_held(node.poll(mine(jti="a", iat=NOW + 7.5 * LIFETIME, exp=NOW + 8.5 * LIFETIME)))
+    issued_at, expires = NOW + 7.5 * LIFETIME, NOW + 8.5 * LIFETIME
+    assert is_held(node.poll(mine(jti="a", iat=issued_at, exp=expires)))
+    assert is_refused(node.poll(mine(jti="a", iat=issued_at, exp=expires + AHEAD_SECONDS))), "a minute is too long"
 
 
 def test_a_ticket_that_lives_longer_than_a_revocation() -> None:
