@@ -307,13 +307,16 @@ def _was_replicated(redis: RedisServer, publication: Publication, began: float) 
 def may_forget(simulation: Simulation) -> Callable[[Follower, str], bool]:
     """Whether a gap may be reported for a channel because one of this name may have been forgotten.
 
-    A poll without a cursor may have been held anywhere, so it counts as one at 0.
+    A poll without a cursor may have been held anywhere, so it counts as one at 0. An answer may have been on its way
+    since before its server left the epoch.
     """
 
     def forgets(follower: Follower, channel: str) -> bool:
         before = follower.cursor
-        sequence = int(before.rpartition("-")[2]) if "-" in before else 0
-        return any(s.is_running and s.node.state.channels.floor > sequence for s in simulation.servers)
+        epoch, _, sequence = before.rpartition("-") if "-" in before else ("", "", "0")
+        floors = [server.node.state.channels.floor for server in simulation.servers if server.is_running]
+        floors += [at for server in simulation.servers for left, at in server.floors.items() if epoch in ("", left)]
+        return any(floor > int(sequence) for floor in floors)
 
     return forgets
 

@@ -81,6 +81,8 @@ class Server:
         """Called with each entry that it has applied."""
         self.on_state: Callable[[str, int], None] = lambda epoch, sequence: None
         """Called with the cursor of each state that it goes on from."""
+        self.floors: dict[str, int] = {}
+        """Of each epoch that it has left for another, the `floor` of its channels then."""
         self.seen_at = (0, "")
         """Which start it was, and its cursor, when its mark was last looked at."""
         self.process: Process | None = None
@@ -92,6 +94,12 @@ class Server:
         self.dead: list[object] = []
         self._broadcasts: list[Broadcast] = []
         """Earlier services: kept, so that when they are freed has no influence."""
+
+    def _goes_on(self, epoch: str, sequence: int) -> None:
+        """From another state, which ends there."""
+        left = self.node.state
+        self.floors[left.cursor.epoch] = max(left.channels.floor, self.floors.get(left.cursor.epoch, 0))
+        self.on_state(epoch, sequence)
 
     @property
     def is_running(self) -> bool:
@@ -177,7 +185,7 @@ class Server:
         observed = ObservedBroadcast(self.broadcast)
         self.node = make_node(settings, host, cast(Broadcast, observed))
         observed_node = ObservedNode(
-            self.world, self.name, self.node, lambda *applied: self.on_entry(*applied), lambda *end: self.on_state(*end)
+            self.world, self.name, self.node, lambda *applied: self.on_entry(*applied), self._goes_on
         )
         observed_node.before_entry = self.before_entry
         node = observed.follower = cast(Node[Holder], observed_node)

@@ -198,6 +198,30 @@ def test_the_same_seed_is_the_same_story(more: list[str], seeds: int) -> None:
     assert one == other
 
 
+def test_a_gap_for_a_forgotten_channel_may_be_of_an_epoch_that_has_ended(logged_failures: list[str]) -> None:
+    """The answer was on its way while its server went on to another epoch, which has forgotten none."""
+
+    def on(at: float, *channels: str) -> Step:
+        step = publish(at, "accepted")
+        return step._replace(arguments={**step.arguments, "groups": [(channel,) for channel in channels]})
+
+    reading = {"channels": ("a", "c"), "cursor": "earliest", "timeout": 2, "limit": 1, "slow": 1.0, "pause": 2.0}
+    steps = (
+        on(2.0, *(f"x{number}" for number in range(10))),
+        on(5.0, "c"), on(5.5, "c"),
+        on(6.0, *(f"y{number}" for number in range(8))),
+        Step(8.0, "subscribe", {**SUBSCRIBE.arguments, **reading}),
+        on(10.0, "d"), on(10.5, "d"), on(10.9, "d"), on(11.05, "d"),
+        Step(11.1, "redis_power", {"seconds": 0.3}),
+    )  # fmt: skip
+    setup = {**SETUP, "kind": "redis", "nodes": 2, "limits": "few channels", "appendfsync": "everysec"}
+    setup |= {"replica": False, "slow_node": 0.0, "many": 40}
+    simulations: list[Simulation] = []
+    assert simulate(Plan("steps", setup, steps), simulations.append).broken == ""
+    assert any('{"channel":"a","reason":"expired"' in line for line in simulations[0].world.story)
+    logged_failures.clear()  # Redis was gone
+
+
 @pytest.mark.parametrize("is_noted", [True, False])
 def test_a_clock_that_was_set_counts_when_a_journal_is_opened(is_noted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever restarts the server: messages that are too old by the new time expire, as documented, and not before."""
