@@ -113,7 +113,7 @@ def test_who_may_poll(user: str | None, asked: str, status: int, answer: dict[st
     assert get(app, "/pushup/token")[0] == (200 if user else 401)
     assert "data-pushup" in get(app, "/pushup/live.js")[1]
     assert get(app, "/pushup/other.js")[0] == 404
-    token: Any = next(route for route in pushup.router.routes if getattr(route, "name", "") == "pushup_token")
+    token: Any = next(route for route in pushup.router.routes if getattr(route, "path", "") == "/pushup/token")
     assert token.endpoint("7").headers["Cache-Control"] == "no-store", "another user may log in next"
 
 
