@@ -459,7 +459,7 @@ def test_errors_do_not_reveal_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", SECRET_FILES)
 def test_secrets_are_not_shown(setting: str) -> None:
-    """Nobody learns one from `check-config`, or from the log of a start."""
+    """Neither `check-config` nor the log of a start shows one."""
     name = SECRET_FILES[setting]
     (group,) = (each for each in fields(Settings) if name in each.type.__struct_fields__)
     value: Any = {"publish_keys": (KEY,), "token_secrets": (KEY,), "broadcast": f"redis://:{KEY}@host"}.get(name, KEY)

@@ -107,7 +107,7 @@ class InProcess:
     def catch_up(self, waits: int = 0) -> None:
         """Let as much time pass as has passed outside since the last time, if an asyncio client waits.
 
-        `waits`: how many more of them wait from then on.
+        `waits`: 1 if another client begins to wait then, -1 if one has ended.
         """
         with self._lock:
             now = time.monotonic()

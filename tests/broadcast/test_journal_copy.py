@@ -71,7 +71,7 @@ def test_what_is_in_a_copy(state: ReplicatedState, copy: Path) -> None:
 def test_a_copy_survives_a_loss_of_power(
     state: ReplicatedState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anybody is told that it is complete."""
+    """Both the file and its directory are on the disk before the call returns."""
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda opened: synced.append(os.fstat(opened).st_ino))
     write_copy(tmp_path / "copy", [b"\n".join(lines_of(state)) + b"\n"])

@@ -468,7 +468,7 @@ def short_retention(history: History) -> None:
 
 
 def jump(history: History) -> None:
-    """After this, nobody can tell how long a key was remembered."""
+    """The clock jumps, so it is not known how long a key was remembered."""
     history.fault(moves_clock=True)
 
 

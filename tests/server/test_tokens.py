@@ -113,7 +113,7 @@ def test_four_issuers(serve: Serve, tmp_path: Path, issuer: WebBackend) -> None:
 
 
 def test_who_fetches_the_keys(serve: Serve, issuer: WebBackend) -> None:
-    """The issuer is told; firewalls, such as Cloudflare's, refuse requests that do not say it."""
+    """The request has a User-Agent: firewalls, such as Cloudflare's, refuse those without."""
     issuer.answer = lambda _: Verdict(body=jwks(jwk("EdDSA")))
     with serve(token_issuer=ISSUERS["EdDSA"], token_audience="pushup", token_jwks_url=issuer.url):
         wait_until(lambda: issuer.count > 0, "a fetch")
